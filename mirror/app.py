@@ -29,7 +29,7 @@ from mirror.client.target_client import Target
 from mirror.config import Config
 from mirror.errors import SameClusterError, SourceError, TargetError
 from mirror.partition.state_records import topic_name
-from mirror.plan_command import Planned, from_target, planned
+from mirror.plan_command import PlannedTopic, from_target, make_plan
 from mirror.replication.replicator import Replicator
 from mirror.session.transactional_ids import spare_ids
 from mirror.status import metrics
@@ -97,7 +97,7 @@ async def run(config: Config) -> int:
 
 def _watch_routes(replicator: Replicator) -> RouteWatch | None:
     try:
-        return RouteWatch(replicator.hurry)
+        return RouteWatch(replicator.retry_now)
     except OSError as error:
         _log.warning("routes_not_watched", error=reason(error), then="a link that is back is noticed a second later")
         return None
@@ -124,7 +124,7 @@ async def plan(config: Config, *, as_json: bool) -> int:
     source, target = Source(config.source_client, config.group_id), Target(config.target_client)
     target.source_cluster_id = lambda: source.cluster_id
     try:
-        found, near = await planned(source, target, config)
+        found, near = await make_plan(source, target, config)
         has_fences = await target.has_fences()
     except SourceError as error:
         raise CommandFailed(f"the source {config.source} cannot be asked ({error})") from error
@@ -201,7 +201,7 @@ def _and(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _planned_table(found: list[Planned]) -> str:
+def _planned_table(found: list[PlannedTopic]) -> str:
     head = ["TOPIC", "TARGET NAME", "PARTITIONS", "THERE", "TO SEND", "AGAIN", "GONE"]
     rows: list[list[str | int | None]] = [
         [one.topic, one.target_name, one.partitions, one.partitions_there, one.to_send, one.again, one.gone]

@@ -17,7 +17,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.observe.log_tree import set_up
 from drupelet.printable import printable
 from mirror.audit.arguments import AUDIT_EXAMPLE, add_audit
-from mirror.audit.digest.selection import needed
+from mirror.audit.digest.selection import needed_settings
 from mirror.config import Config, load
 from mirror.topics.selection import POLICIES
 
@@ -55,18 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(arguments)
-    config = _loaded(given)
+    config = _load_config(given)
     if given.command == "check":
         return _check(given, config)
     set_up("mirror")
     return _start(given, config)
 
 
-def _loaded(given: argparse.Namespace) -> Config:
+def _load_config(given: argparse.Namespace) -> Config:
     if given.command == "status":
         return _load_for_status(given)
     if given.command == "audit":
-        return _load(given, needed(given), serves=False)
+        return _load(given, needed_settings(given), serves=False)
     if given.command == "translate":
         return _load(given, ("target",), serves=False)
     return _load(given, ("source", "target", "topics"))
@@ -122,9 +122,9 @@ def _check(given: argparse.Namespace, config: Config) -> int:
 
 def _start(given: argparse.Namespace, config: Config) -> int:
     if given.command == "status":
-        from mirror.status.status_command import Wanted, status  # noqa: PLC0415 - not for the others
+        from mirror.status.status_command import StatusOptions, status  # noqa: PLC0415 - not for the others
 
-        return status(config, Wanted(given.json, given.watch, given.max_lag, given.max_age))
+        return status(config, StatusOptions(given.json, given.watch, given.max_lag, given.max_age))
     from mirror import app  # noqa: PLC0415 - brings the protocol, which takes long to import on a Pi
 
     if given.command == "run":

@@ -142,7 +142,7 @@ def load(
         _log.warning("setting_without_effect", key=key, then="take it out: nothing is sent twice any more")
         del values[key]
     source, target = (_security(path, side, values) for side in SIDES)
-    access = access_from(values, _folder(path), _named(path))
+    access = access_from(values, _folder(path), _name_keys(path))
     rules = rules_from(values.get(TABLE, {}))
     plain = {key: value for key, value in values.items() if key not in (*SECURED, *ACCESS_KEYS, TABLE)}
     _check_types(plain)
@@ -151,7 +151,7 @@ def load(
     )
     _check(config, required)
     if config.metrics and serves:
-        check_metrics(host_and_port(config.metrics), access, _named(path))
+        check_metrics(host_and_port(config.metrics), access, _name_keys(path))
     return config
 
 
@@ -162,14 +162,14 @@ SECURED = tuple(f"{side}_{key}" for side in SIDES for key in SECURITY_KEYS)
 
 def _security(path: Path | None, side: str, values: Mapping[str, Any]) -> Security:
     given = {key: values[f"{side}_{key}"] for key in SECURITY_KEYS if f"{side}_{key}" in values}
-    return security_from(given, _folder(path), _named(path, f"{side}_"))
+    return security_from(given, _folder(path), _name_keys(path, f"{side}_"))
 
 
 def _folder(path: Path | None) -> Path:
     return Path() if path is None else path.parent
 
 
-def _named(path: Path | None, side: str = "") -> Callable[[str], str]:
+def _name_keys(path: Path | None, side: str = "") -> Callable[[str], str]:
     where = "" if path is None else f"{path}: "
     return lambda key: f"{where}{side}{key}"
 

@@ -31,7 +31,7 @@ from mirror.topics.selection import TopicNameError, target_name
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedTopic:
     """One topic that would be mirrored; `target_name` None: it is not, and `trouble` or `reason` says why.
 
     `trouble` needs a person's action; `reason` says why some of its records, or all, are passed over.
@@ -50,7 +50,7 @@ class Planned:
     reason: str = ""
 
 
-async def planned(source: Source, target: Target, config: Config) -> tuple[list[Planned], str | None]:
+async def make_plan(source: Source, target: Target, config: Config) -> tuple[list[PlannedTopic], str | None]:
     """Return each topic that would be mirrored, and, if the pattern matches none, the topic that it may have meant.
 
     Raises SourceError, TargetError.
@@ -65,13 +65,15 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     screen = screen_of(_Sides(source, target), config)
     verdicts = await _verdicts(screen, known, chosen, positions, commits)
     found = [
-        _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
+        _with_verdict(_plan_topic(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
         for name, topic in chosen.items()
     ]
     if screen.is_blind:
         mirrored = {partition.topic for partition in commits}
-        found = [_unseen(one, is_refused=one.topic not in mirrored and screen.is_unseen(one.topic)) for one in found]
-    found = [_uncounted(one, {tp: why for tp, why in untold.items() if tp.topic == one.topic}) for one in found]
+        found = [
+            _without_claims(one, is_refused=one.topic not in mirrored and screen.is_unseen(one.topic)) for one in found
+        ]
+    found = [_without_offsets(one, {tp: why for tp, why in untold.items() if tp.topic == one.topic}) for one in found]
     return found, config.selection.near_miss(known)
 
 
@@ -80,7 +82,7 @@ class _Sides:
         self.source, self.target = source, target
 
 
-def _uncounted(one: Planned, untold: Mapping[TopicPartition, str]) -> Planned:
+def _without_offsets(one: PlannedTopic, untold: Mapping[TopicPartition, str]) -> PlannedTopic:
     """Return the plan of a topic without those partitions whose offsets the source does not return."""
     if not untold or one.target_name is None:
         return one
@@ -90,7 +92,7 @@ def _uncounted(one: Planned, untold: Mapping[TopicPartition, str]) -> Planned:
     return replace(one, trouble=trouble)
 
 
-def _unseen(one: Planned, *, is_refused: bool) -> Planned:
+def _without_claims(one: PlannedTopic, *, is_refused: bool) -> PlannedTopic:
     """Return the plan of a topic while state topics may not be seen: `run` refuses topics that it never mirrored."""
     if one.trouble or not is_refused:
         return replace(one, from_target="?", reason=f"{one.topic}: {UNSEEN}")
@@ -120,7 +122,7 @@ async def _verdicts(
     positions: Mapping[TopicPartition, int] | None = None,
     commits: Mapping[TopicPartition, Commit] | None = None,
 ) -> dict[str, TopicVerdict | None]:
-    await screen.look()
+    await screen.check_visible()
     await screen.note_mirrormaker(known)
     await screen.refresh()
     screen.check_readable()
@@ -130,10 +132,10 @@ async def _verdicts(
         passed_over = commit.passed_over if commit is not None and commit.topic_id == topic_id else ()
         known_from = await screen.pass_known(partition, topic_id, offset, passed_over)
         read_from[partition.topic][partition.partition] = known_from
-    return {name: screen.judge(name, topic.topic_id, read_from[name]) for name, topic in chosen.items()}
+    return {name: screen.verdict_on(name, topic.topic_id, read_from[name]) for name, topic in chosen.items()}
 
 
-def _judged(one: Planned, verdict: TopicVerdict | None) -> Planned:
+def _with_verdict(one: PlannedTopic, verdict: TopicVerdict | None) -> PlannedTopic:
     """Return the plan of a topic of which some records, or all, may have come from the target."""
     if verdict is None or not verdict.reason:
         return one
@@ -149,15 +151,15 @@ def _judged(one: Planned, verdict: TopicVerdict | None) -> Planned:
 Bounds = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], Mapping[TopicPartition, Commit]]
 
 
-def _planned(name: str, topic: Topic, config: Config, bounds: Bounds, there: Mapping[str, int]) -> Planned:
+def _plan_topic(name: str, topic: Topic, config: Config, bounds: Bounds, there: Mapping[str, int]) -> PlannedTopic:
     counted = [counts(*one) for one in _each(name, topic.leaders, bounds)]
     to_send, again, gone = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0, 0)
     size, own = len(topic.leaders), config.of_topic(name).text()
     try:
         called = target_name(name, config.name_policy, config.site or None)
     except TopicNameError as error:
-        return Planned(name, None, size, None, to_send, again, gone, str(error), own)
-    return Planned(name, called, size, there.get(called), to_send, again, gone, settings=own)
+        return PlannedTopic(name, None, size, None, to_send, again, gone, str(error), own)
+    return PlannedTopic(name, called, size, there.get(called), to_send, again, gone, settings=own)
 
 
 def _each(name: str, numbers: Iterable[int], bounds: Bounds) -> Iterable[tuple[int, int, Commit | None]]:

@@ -23,8 +23,8 @@ from kafka_wire.transactions.last_batch_lookup import LookupRequest
 from mirror.client.target_client import Target
 from mirror.config import Config
 from mirror.errors import TargetError
-from mirror.partition.offset_map import Found, OffsetMap
-from mirror.partition.resume_rules import Seen, floor_of
+from mirror.partition.offset_map import OffsetAtOtherEnd, OffsetMap
+from mirror.partition.resume_rules import TargetLookup, floor_of
 from mirror.partition.state_records import Partition, Reading, StateError, topic_name
 from mirror.partition.target_state import PartitionState
 
@@ -37,7 +37,7 @@ async def translate(config: Config, partition: Partition, offset: int, *, back: 
     name = topic_name(config.group_id)
     try:
         state = await _state(target, name, partition)
-        known = await _known(target, state)
+        known = await _current_map(target, state)
     except (TargetError, WireError, StateError) as error:
         raise CommandFailed(f"the target {config.target} cannot be asked: {error}") from error
     finally:
@@ -62,21 +62,21 @@ async def _state(target: Target, name: str, partition: Partition) -> PartitionSt
     return PartitionState(partition, stored.head.topics, stored)
 
 
-async def _known(target: Target, state: PartitionState) -> OffsetMap:
+async def _current_map(target: Target, state: PartitionState) -> OffsetMap:
     """Return the map up to the last record that is mirrored now."""
     if not state.map.steps:
         return state.map
     at = TopicPartition(state.topics.target, state.partition[1])
-    wanted = LookupRequest(await target.leader(at), frozenset({state.life.producer_id}), floor_of(state.map.end))
-    ((_, seen),) = (await target.look({(at.topic, at.partition): wanted}, STEPS_MAX)).items()
+    wanted = LookupRequest(await target.leader(at), frozenset({state.session.producer_id}), floor_of(state.map.end))
+    ((_, seen),) = (await target.look_up({(at.topic, at.partition): wanted}, STEPS_MAX)).items()
     if isinstance(seen, str):
         raise TargetError(seen)
     now = state.topics._replace(target_id=target.topic_id(at.topic))
-    resumed = state.resume(Seen(seen.start_offset, seen.end_offset, seen.searched_from, seen.last), now)
+    resumed = state.resume(TargetLookup(seen.start_offset, seen.end_offset, seen.searched_from, seen.last), now)
     if resumed.verdict == "target_anew":
         raise TargetError(f"topic {at.topic} was deleted and created again, and the mirror has not started there yet")
     if resumed.verdict == "found":
-        state.go_on(resumed, seen.end_offset)
+        state.continue_session(resumed, seen.end_offset)
     return state.map
 
 
@@ -89,7 +89,7 @@ def _nowhere(state: PartitionState, known: OffsetMap, offset: int, *, back: bool
     return f"Offset {offset} of the {side} lies before the stored state of {name}: an older version mirrored it."
 
 
-def _as_json(state: PartitionState, offset: int, found: Found, *, back: bool) -> str:
+def _as_json(state: PartitionState, offset: int, found: OffsetAtOtherEnd, *, back: bool) -> str:
     ends = {"source": state.partition[0], "target": state.topics.target}
     return json.dumps(
         {

@@ -12,7 +12,7 @@ import time
 from drupelet.errors import CommandFailed
 from drupelet.ledger import LEDGER_TOPIC
 from mirror.audit import runner as audits
-from mirror.audit.compare.account import Audited
+from mirror.audit.compare.account import AuditResult
 from mirror.audit.compare.matching import Side
 from mirror.audit.digest.selection import Only
 from mirror.audit.report import as_json as shown_as_json
@@ -27,7 +27,7 @@ async def audit(config: Config, ways: audits.Ways, only: Only | None, *, as_json
     """Audit, and print the accounts; exit status 0 where all is proven, 1 where something differs."""
     progress = Progress()
     try:
-        found = await audits.audit(config, ways, only, progress.tell)
+        found = await audits.audit(config, ways, only, progress.report)
     finally:
         progress.end()
     _check_selection(config, only, found)
@@ -39,7 +39,7 @@ async def audit(config: Config, ways: audits.Ways, only: Only | None, *, as_json
     return 0 if found.is_proven(may_double=may_double) else 1
 
 
-def _check_selection(config: Config, only: Only | None, found: Audited) -> None:
+def _check_selection(config: Config, only: Only | None, found: AuditResult) -> None:
     """Raise CommandFailed if nothing was audited: a misspelt pattern would prove nothing."""
     if found.unread:
         return
@@ -53,7 +53,7 @@ async def digests(config: Config, side: Side, only: Only | None, *, each: bool) 
     """Print the digests of one end."""
     progress = Progress()
     try:
-        async for line in audits.tell_digests(side, config, only, each=each, tell=progress.tell):
+        async for line in audits.tell_digests(side, config, only, each=each, report=progress.report):
             sys.stdout.write(f"{line}\n")
     finally:
         progress.end()
@@ -73,7 +73,7 @@ class Progress:
     def _every_s(self) -> float:
         return TERMINAL_S if self._is_terminal else LOG_S
 
-    def tell(self, name: str, done: int, of: int) -> None:
+    def report(self, name: str, done: int, of: int) -> None:
         """Report how far a partition is read, in offsets."""
         now = time.monotonic()
         if now - self._said_at < self._every_s:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from drupelet.quantities import is_or_are, quantity_text
-from mirror.audit.compare.account import FAULTS, SOURCE_CLASSES, TARGET_CLASSES, Account, Audited
+from mirror.audit.compare.account import FAULTS, SOURCE_CLASSES, TARGET_CLASSES, Account, AuditResult
 from mirror.audit.compare.differences import Difference
 from mirror.audit.compare.matching import SIDES, Side
 from mirror.audit.digest.partition_facts import Facts
@@ -51,7 +51,7 @@ def _table(side: Side, accounts: Sequence[Account]) -> str:
     return table(head, rows)
 
 
-def sentences(found: Audited, *, may_double: bool) -> list[str]:
+def sentences(found: AuditResult, *, may_double: bool) -> list[str]:
     """Return the first difference of each partition, at most SHOWN_MAX, the foreign records, and the verdict."""
     accounts, one_sided, _, unread = found
     said = [
@@ -123,7 +123,7 @@ def _say(one: Difference, facts: Facts) -> str:
     )
 
 
-def as_json(found: Audited, *, may_double: bool) -> dict[str, Any]:
+def as_json(found: AuditResult, *, may_double: bool) -> dict[str, Any]:
     """Return the whole result."""
     return {
         "proven": found.is_proven(may_double=may_double),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from drupelet.errors import CommandFailed
 from kafka_wire.partitions import TopicPartition
-from mirror.audit.compare.account import Account, Audited
+from mirror.audit.compare.account import Account, AuditResult
 from mirror.audit.compare.matching import SIDES, Side, match
 from mirror.audit.digest.digests import Range
 from mirror.audit.digest.partition_facts import Facts
@@ -59,7 +59,7 @@ Tell = Callable[[str, int, int], None]
 """Receives the progress: the partition, the offsets that were read of it, and of how many."""
 
 
-async def audit(config: Config, ways: Ways, only: Only | None, tell: Tell) -> Audited:
+async def audit(config: Config, ways: Ways, only: Only | None, report: Tell) -> AuditResult:
     """Audit each partition that is mirrored. Raises CommandFailed."""
     source = _end("source", config, ways.source_digests, ways.source_by, only)
     target = _end("target", config, ways.target_digests, ways.target_by, only)
@@ -71,7 +71,7 @@ async def audit(config: Config, ways: Ways, only: Only | None, tell: Tell) -> Au
             source.target_id = target.cluster_id
         await source.open()
         older = _older((source, ways.source_digests), (target, ways.target_digests))
-        audited = Audited([], [], [] if older is None else [OLDER[older]], [])
+        audited = AuditResult([], [], [] if older is None else [OLDER[older]], [])
         async for here, told in _both(source, target, audited):
             if here.unknown or told.unknown:
                 audited.unread.append(here if here.unknown else told)
@@ -79,7 +79,7 @@ async def audit(config: Config, ways: Ways, only: Only | None, tell: Tell) -> Au
             there = told if told.is_compacted is not None else told._replace(is_compacted=here.is_compacted)
             account = Account(here, there, older=older)
             try:
-                await _audit({"source": source, "target": target}, account, tell)
+                await _audit({"source": source, "target": target}, account, report)
             except UnreadError as error:
                 facts = account.facts[error.side]
                 audited.unread.append(facts._replace(unknown=str(error), ledger=(), state=None))
@@ -111,7 +111,7 @@ class _Closing:
             await end.close()
 
 
-async def _both(source: End, target: End, audited: Audited) -> AsyncIterator[tuple[Facts, Facts]]:
+async def _both(source: End, target: End, audited: AuditResult) -> AsyncIterator[tuple[Facts, Facts]]:
     """Return each partition of the source with the target's; both ends return them ascending."""
     there = await target.next()
     while (here := await source.next()) is not None:
@@ -128,7 +128,7 @@ async def _both(source: End, target: End, audited: Audited) -> AsyncIterator[tup
         there = await target.next()
 
 
-async def _audit(ends: Mapping[Side, End], account: Account, tell: Tell) -> None:
+async def _audit(ends: Mapping[Side, End], account: Account, report: Tell) -> None:
     here, there = (account.facts[side] for side in SIDES)
     name, whole, done = f"{here.topic}-{here.partition}", here.end - here.start + there.end - there.start, 0
     matching = match(account)
@@ -139,13 +139,13 @@ async def _audit(ends: Mapping[Side, End], account: Account, tell: Tell) -> None
         if not account.facts[side].name:
             told = []  # it does not exist
         elif offsets is not None:
-            told = await ends[side].again(*offsets)
+            told = await ends[side].read_again(*offsets)
         else:
             one = await ends[side].range()
             told = [] if one is None else [one]
             if one is not None and one.records:
                 done += one.last - one.first + 1
-                tell(name, done, whole)
+                report(name, done, whole)
         try:
             want = matching.send(told)
         except StopIteration:
@@ -170,7 +170,9 @@ async def _explain(ends: Mapping[Side, End], account: Account) -> None:
         told[number] = told[number]._replace(parts=tuple(differ))
 
 
-async def tell_digests(side: Side, config: Config, only: Only | None, *, each: bool, tell: Tell) -> AsyncIterator[str]:
+async def tell_digests(
+    side: Side, config: Config, only: Only | None, *, each: bool, report: Tell
+) -> AsyncIterator[str]:
     """Return the lines of one end. Raises CommandFailed."""
     end = LiveEnd(side, config, None if only is None else TopicPartition(only.topic, only.partition))
     try:
@@ -186,7 +188,7 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
                 async for line in _lines_of(end, facts, only.first, only.end, each):
                     yield line
                 continue
-            async for line in _range_lines(end, facts, each, tell):
+            async for line in _range_lines(end, facts, each, report):
                 yield line
         yield all_line(count)
     finally:
@@ -196,7 +198,7 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
 async def _lines_of(end: LiveEnd, facts: Facts, first: int, last: int, each: bool) -> AsyncIterator[str]:
     """Return the lines of the records in [first, last), and of a single one's parts. Raises CommandFailed."""
     try:
-        for one in await end.again(first, last):
+        for one in await end.read_again(first, last):
             yield range_line(one, each=each)
         parts = await end.parts(first) if last == first + 1 else None
     except UnreadError as error:
@@ -205,7 +207,7 @@ async def _lines_of(end: LiveEnd, facts: Facts, first: int, last: int, each: boo
         yield parts_line(parts)
 
 
-async def _range_lines(end: LiveEnd, facts: Facts, each: bool, tell: Tell) -> AsyncIterator[str]:
+async def _range_lines(end: LiveEnd, facts: Facts, each: bool, report: Tell) -> AsyncIterator[str]:
     """Return the lines of a partition's ranges; if its topic compacts, always with each record's digest.
 
     There either end may have removed any record, so that few ranges are the same.
@@ -215,6 +217,6 @@ async def _range_lines(end: LiveEnd, facts: Facts, each: bool, tell: Tell) -> As
         while (one := await end.range()) is not None:
             yield range_line(one, each=each or facts.is_compacted is not False)
             if one.records:
-                tell(name, one.last - facts.start, facts.end - facts.start)
+                report(name, one.last - facts.start, facts.end - facts.start)
     except UnreadError as error:
         yield unread_line(str(error))

@@ -64,7 +64,7 @@ class Member(NamedTuple):
     instance_id: str | None = None
 
 
-class _Refused(Exception):
+class _RequestRefused(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(error_name(code))
         self.code = code
@@ -97,8 +97,8 @@ class Standby:
         while True:
             try:
                 await self._take_part()
-            except _Refused as error:
-                self._refused(error)
+            except _RequestRefused as error:
+                self._request_refused(error)
             except (WireError, TimeoutError) as error:
                 self.trouble = str(error)
             self._node = None
@@ -122,20 +122,20 @@ class Standby:
             await self._ask(LEAVE_GROUP, LeaveGroupRequest(group_id=self._group_id, members=[me]))
             self.member = Member()
 
-    def _refused(self, error: _Refused) -> None:
+    def _request_refused(self, error: _RequestRefused) -> None:
         self.member = Member() if error.code not in _ELSEWHERE else self.member
         if error.code in _NO_RIGHTS:
             if self.writes is None:
                 _log.warning("no_standby", because=error, then="a second mirror of this site is not recognised here")
-            self._tell(writes=True)
+            self._set_writes(writes=True)
         elif error.code == ErrorCode.FENCED_INSTANCE_ID:
             _log.warning("second_mirror", instance=self._instance, then="this one stands by")
             self._instance = None
-            self._tell(writes=False)
+            self._set_writes(writes=False)
         elif error.code not in _ANEW:
             self.trouble = str(error)
 
-    def _tell(self, *, writes: bool) -> None:
+    def _set_writes(self, *, writes: bool) -> None:
         if writes != self.writes:
             if self.writes is not None or not writes:
                 _log.info("writes" if writes else "stands_by", group=self._group_id)
@@ -147,7 +147,7 @@ class Standby:
         if self.writes is None and await self._has_members():
             self._others_until = asyncio.get_running_loop().time() + HEARTBEAT_S + 1
         elif self.writes is None:
-            self._tell(writes=True)
+            self._set_writes(writes=True)
         await self._join()
         self._backoff.reset()
         self.trouble = ""
@@ -163,17 +163,17 @@ class Standby:
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 await self._join()
             elif code:
-                raise _Refused(code)
+                raise _RequestRefused(code)
 
     async def _has_members(self) -> bool:
         (told,) = (await self._ask(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[self._group_id]))).groups
         if told.error_code:
-            raise _Refused(told.error_code)
+            raise _RequestRefused(told.error_code)
         return bool(told.members)
 
     async def _join(self) -> None:
         """Join, or rejoin, and take the role that the leader assigns."""
-        joined = await self._joined()
+        joined = await self._request_join()
         self.member = Member(joined.generation_id, joined.member_id, self._instance)
         given = []
         if joined.leader == joined.member_id and not joined.skip_assignment:
@@ -200,10 +200,10 @@ class Standby:
             await self._join()
             return
         if answer.error_code:
-            raise _Refused(answer.error_code)
-        self._tell(writes=answer.assignment == WRITES)
+            raise _RequestRefused(answer.error_code)
+        self._set_writes(writes=answer.assignment == WRITES)
 
-    async def _joined(self) -> JoinGroupResponse:
+    async def _request_join(self) -> JoinGroupResponse:
         member_id = self.member.member_id
         while True:
             request = JoinGroupRequest(
@@ -219,7 +219,7 @@ class Standby:
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 member_id = joined.member_id
             elif joined.error_code:
-                raise _Refused(joined.error_code)
+                raise _RequestRefused(joined.error_code)
             else:
                 return joined
 

@@ -19,14 +19,14 @@ class TargetClock:
     def __init__(self) -> None:
         self._told: tuple[int, float] | None = None
 
-    def tell(self, at_ms: int, asked_s: float) -> None:
+    def note_time(self, at_ms: int, asked_s: float) -> None:
         """Note that it showed `at_ms` some time after `asked_s` since boot; ignores -1, as with CreateTime."""
         if at_ms >= 0:
             self._told = at_ms, asked_s
 
     @property
     def now_ms(self) -> int | None:
-        """Milliseconds since 1970, None before the first `tell`."""
+        """Milliseconds since 1970, None before the first `note_time`."""
         if self._told is None:
             return None
         at_ms, asked_s = self._told

@@ -105,7 +105,7 @@ class Reader:
             done, _ = await asyncio.wait(waits, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waker.cancel()
-        return [answer for task in list(self._under_way) if task in done for answer in self._answered(task)]
+        return [answer for task in list(self._under_way) if task in done for answer in self._take_answers(task)]
 
     def close(self) -> None:
         """Cancel all fetches in flight."""
@@ -158,13 +158,13 @@ class Reader:
     def _fetch(self, fetch: _Fetch, room_bytes: int) -> None:
         size = max(FETCH_BYTES_MIN, min(self._size(fetch.node), room_bytes))
         request = _request(fetch.places, size, fetch.ends - fetch.began)
-        task = asyncio.ensure_future(self._asked(fetch, request))
+        task = asyncio.ensure_future(self._send_fetch(fetch, request))
         if not self._under_way:
             self._heard_at = time.monotonic()
         self._under_way[task] = fetch
         self.busy |= fetch.places.keys()
 
-    async def _asked(self, fetch: _Fetch, request: FetchRequest) -> FetchResponse:
+    async def _send_fetch(self, fetch: _Fetch, request: FetchRequest) -> FetchResponse:
         connection = await self._cluster.connection(fetch.node, fetch.slot)
         has_ids = all(place.topic_id is not None for place in fetch.places.values())
         how = FETCH_BY_ID if has_ids and connection.serves(FETCH_BY_ID) else FETCH
@@ -174,7 +174,7 @@ class Reader:
         rate = self._rates[node].value if node in self._rates else None
         return FETCH_BYTES_FIRST if rate is None else min(FETCH_BYTES_MAX, int(rate * FETCH_S))
 
-    def _answered(self, task: asyncio.Task[FetchResponse]) -> list[Answer]:
+    def _take_answers(self, task: asyncio.Task[FetchResponse]) -> list[Answer]:
         fetch = self._under_way.pop(task)
         self.busy -= fetch.places.keys()
         try:

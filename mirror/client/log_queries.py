@@ -107,14 +107,14 @@ class Asking:
         if cluster is not None:
             cluster.close()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Start every waiting connection attempt at once."""
         if self._cluster is not None:
             self._cluster.retry_now()
 
     async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
         """Return those of these topics, or of all, that the cluster describes."""
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             found = await cluster.topics(names)
             self.cluster_id = cluster.cluster_id or self.cluster_id
         there = {name: topic for name, topic in found.items() if not topic.error_code}
@@ -123,7 +123,7 @@ class Asking:
 
     async def error_of(self, name: str) -> int:
         """Return the error code of a topic's metadata; 0 if the topic may be described."""
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             found = (await cluster.topics([name])).get(name)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
 
@@ -233,7 +233,7 @@ class Asking:
                 ListOffsetsPartition(partition_index=partition.partition, timestamp=which)
             )
         asked = [ListOffsetsTopic(name=name, partitions=numbers) for name, numbers in topics.items()]
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             answer = await self._ask(cluster, node, LIST_OFFSETS, ListOffsetsRequest(replica_id=CONSUMER, topics=asked))
         return {
             TopicPartition(topic.name, entry.partition_index): (
@@ -266,7 +266,7 @@ class Asking:
         request = OffsetForLeaderEpochRequest(
             replica_id=CONSUMER, topics=[OffsetForLeaderTopic(topic=t, partitions=p) for t, p in topics.items()]
         )
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             try:
                 answer = await self._ask(cluster, node, OFFSET_FOR_LEADER_EPOCH, request)
             except VersionUnknown:
@@ -277,27 +277,27 @@ class Asking:
 
     async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | SkippedRange | None:
         """Return the batch that holds an offset, from there on, or the next one; None after the last committed one."""
-        data = await self._fetched(partition, offset, 1)  # the first batch comes whole, however large (KIP-74)
+        data = await self._fetch_once(partition, offset, 1)  # the first batch comes whole, however large (KIP-74)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return None
         self._check(partition, offset, data)
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-        with self._mapped():
+        with self._map_errors():
             return next(pieces_of(memoryview(data.records or b""), offset, aborted), None)
 
     async def keys_from(self, partition: TopicPartition, offset: int, bytes_max: int) -> tuple[set[bytes], int]:
         """Return the keys of records from an offset on, of one response, and the offset to read on from."""
-        data = await self._fetched(partition, offset, bytes_max)
+        data = await self._fetch_once(partition, offset, bytes_max)
         self._check(partition, offset, data)
         keys: set[bytes] = set()
-        with self._mapped():
+        with self._map_errors():
             for piece in pieces_of(memoryview(data.records or b""), offset):
                 if isinstance(piece, Piece):
                     keys |= {one.key for one in records_of(piece.batch) if one.key is not None}
                 offset = piece.end_offset
         return keys, offset if data.records else max(offset, data.high_watermark)
 
-    async def _fetched(self, partition: TopicPartition, offset: int, bytes_max: int) -> PartitionData:
+    async def _fetch_once(self, partition: TopicPartition, offset: int, bytes_max: int) -> PartitionData:
         wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
         request = FetchRequest(
             replica_id=CONSUMER,
@@ -308,7 +308,7 @@ class Asking:
             topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
         )
         leader = await self.leader(partition)
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             answer = await self._ask(cluster, leader.node, FETCH, request)
             if answer.error_code:
                 raise self._kind(f"{_name(partition)} at {offset}: {error_name(answer.error_code)}")
@@ -327,7 +327,7 @@ class Asking:
         piece = await self.batch_at(partition, offset)
         if piece is None or isinstance(piece, SkippedRange):
             return None if piece is None else Contents([], piece.end_offset)
-        with self._mapped():
+        with self._map_errors():
             found = [(one.offset, _content(piece.header, one)) for one in records_of(piece.batch)]
         return Contents([one for one in found if one[0] >= offset], piece.end_offset)
 
@@ -340,14 +340,14 @@ class Asking:
         return await (await cluster.connection(node, SIDE)).ask(asked, request, timeout_s=self._timeout_s)
 
     @contextlib.asynccontextmanager
-    async def _asked(self, timeout_s: float | None = None) -> AsyncIterator[Cluster]:
+    async def _query(self, timeout_s: float | None = None) -> AsyncIterator[Cluster]:
         """Provide the cluster for one query; raises `kind`."""
-        with self._mapped():
+        with self._map_errors():
             async with asyncio.timeout(timeout_s or self._timeout_s):
                 yield self.cluster
 
     @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except TimeoutError:

@@ -87,7 +87,7 @@ class Source(Asking):
             )
             for name in names
         ]
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             connection = await cluster.any_connection()
             request = DescribeConfigsRequest(resources=resources)
             answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
@@ -114,7 +114,7 @@ class Source(Asking):
             asked.setdefault(partition.topic, []).append(partition.partition)
         topics = [OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, numbers in asked.items()]
         request = OffsetFetchRequest(group_id=self._group_id, topics=topics if asked else None)
-        with self._coordinated():
+        with self._forget_coordinator_on_error():
             found = _positions(await self._ask_coordinator(OFFSET_FETCH, request, self._timeout_s))
             silent = sorted(set(partitions or ()) - found.keys())
             if silent:
@@ -140,7 +140,7 @@ class Source(Asking):
             group_instance_id=member.instance_id,
             topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
         )
-        with self._coordinated():
+        with self._forget_coordinator_on_error():
             answer = await self._ask_coordinator(OFFSET_COMMIT, request, timeout_s)
             for topic in answer.topics:
                 for entry in topic.partitions:
@@ -151,7 +151,7 @@ class Source(Asking):
                         raise SourceError(f"{name} cannot be committed: {error_name(entry.error_code)}")
 
     @contextlib.contextmanager
-    def _coordinated(self) -> Iterator[None]:
+    def _forget_coordinator_on_error(self) -> Iterator[None]:
         """Have the next query look up the group's coordinator again, after a failure."""
         try:
             yield
@@ -160,7 +160,7 @@ class Source(Asking):
             raise
 
     async def _ask_coordinator(self, asked: RequestedApi[R], request: Message, timeout_s: float) -> R:
-        async with self._asked(timeout_s) as cluster:
+        async with self._query(timeout_s) as cluster:
             if self._coordinator is None:
                 try:
                     self._coordinator = await cluster.coordinator_node(self._group_id)

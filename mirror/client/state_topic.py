@@ -232,9 +232,9 @@ class StateTopic:
             )
             under_way.append(connection.send(PRODUCE, request, timeout_s=self._timeout_s))
             if len(under_way) == UNDER_WAY_MAX:
-                self._take(_answered(await under_way.pop(0)), asked_s)
+                self._take(_single_response(await under_way.pop(0)), asked_s)
         for one in under_way:
-            self._take(_answered(await one), asked_s)
+            self._take(_single_response(await one), asked_s)
 
     def _batches(self, groups: Iterable[Sequence[Record]]) -> Iterator[memoryview]:
         some: list[Record] = []
@@ -262,7 +262,7 @@ class StateTopic:
         if answer.error_code in _FENCED:
             raise ProducerFenced(f"topic {self.name} is another mirror's now: {error_name(answer.error_code)}")
         self._check(answer.error_code, "cannot be written to")
-        self.clock.tell(answer.log_append_time_ms, asked_s)
+        self.clock.note_time(answer.log_append_time_ms, asked_s)
         if self.written_from < 0:
             self.written_from = answer.base_offset
 
@@ -283,7 +283,7 @@ class StateTopic:
             raise
 
 
-def _answered(answer: ProduceResponse) -> PartitionProduceResponse:
+def _single_response(answer: ProduceResponse) -> PartitionProduceResponse:
     told = [one for topic in answer.responses for one in topic.partition_responses]
     if len(told) != 1:
         raise WireError(f"{len(told)} partitions were answered instead of one")

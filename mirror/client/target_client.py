@@ -92,7 +92,7 @@ class Target(Asking):
     async def producer(self) -> Producer:
         """Return a new producer id, which no other producer uses."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._timeout_ms)
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             connection = await cluster.any_connection()
             answer = await connection.ask(INIT_PRODUCER_ID, request, timeout_s=self._timeout_s)
         if answer.error_code:
@@ -136,7 +136,7 @@ class Target(Asking):
             await self._create_waiting(self._partitions)
         created = self._created.pop(name, None)
         if isinstance(created, Refusal):
-            raise _refused(f"topic {name} cannot be created with {partitions} partitions", created)
+            raise _refusal_error(f"topic {name} cannot be created with {partitions} partitions", created)
         if not had and created is None:
             self.look_anew(name)  # another client was quicker; the next call queries the number of partitions
         elif 0 < had <= partition.partition:  # this partition does not wait for other missing ones
@@ -156,16 +156,16 @@ class Target(Asking):
                 least = {key: value for key, value in settings.items() if key == "cleanup.policy"}
                 choices = ({**settings, "message.timestamp.after.max.ms": ANY_TIME_AHEAD_MS}, dict(settings), least)
                 wanted[name] = NewTopicChoices(partitions, choices)
-        async with self._asked(ADMIN_S + self._timeout_s) as cluster:
+        async with self._query(ADMIN_S + self._timeout_s) as cluster:
             replicas = self._replicas or replicas_for(len(cluster.nodes))
             self._created |= await create(cluster, wanted, replicas, self._timeout_s)
         there |= {name: wanted[name].partitions for name in wanted if isinstance(self._created[name], dict)}
 
     async def _grow(self, name: str, partitions: int) -> None:
-        async with self._asked(ADMIN_S + self._timeout_s) as cluster:
+        async with self._query(ADMIN_S + self._timeout_s) as cluster:
             refusal = await grow(cluster, name, partitions, self._timeout_s)
         if refusal is not None:
-            raise _refused(f"topic {name} cannot grow to {partitions} partitions", refusal)
+            raise _refusal_error(f"topic {name} cannot grow to {partitions} partitions", refusal)
 
     def fencing(self, transactional_id: str) -> Fencing:
         """Return an object that fences partitions of this cluster, under a transactional id of one mirror."""
@@ -179,13 +179,13 @@ class Target(Asking):
 
     async def has_fences(self) -> bool:
         """Return whether the target has transactions, so that older mirrors can be fenced if ACLs allow."""
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             connection = await cluster.any_connection()
         return connection.serves(ADD_PARTITIONS_TO_TXN)
 
     async def denied_operations(self, transactional_ids: Sequence[str]) -> dict[str, list[str]]:
         """Return the operations that the user lacks, of each transactional id that lacks one."""
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             connection = await cluster.any_connection()
             return await denied_operations(connection, transactional_ids, timeout_s=self._timeout_s)
 
@@ -198,7 +198,7 @@ class Target(Asking):
         known = self._known.get(topic)
         return None if known is None else known.topic_id
 
-    async def look(
+    async def look_up(
         self, wanted: Mapping[Partition, LookupRequest], steps_max: int
     ) -> dict[Partition, LookupResult | str]:
         """Look up the last batches of producers; a text says why a partition cannot be read now."""
@@ -216,7 +216,7 @@ class Target(Asking):
             )
             for name in names
         ]
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             connection = await cluster.any_connection()
             request = DescribeConfigsRequest(resources=resources)
             answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
@@ -235,7 +235,7 @@ class Target(Asking):
         ]
         resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             connection = await cluster.any_connection()
             answer = await connection.ask(INCREMENTAL_ALTER_CONFIGS, request, timeout_s=self._timeout_s)
         refused = [one for one in answer.responses if one.error_code]
@@ -262,7 +262,7 @@ class Target(Asking):
     async def in_sync_min(self, topic: str) -> int | None:
         """Return a topic's min.insync.replicas; None if it is not described."""
         request = _of_one_setting(TOPIC_RESOURCE, topic, MIN_IN_SYNC)
-        async with self._asked() as cluster:
+        async with self._query() as cluster:
             connection = await cluster.any_connection()
             answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
         return _number(answer, MIN_IN_SYNC)
@@ -271,7 +271,7 @@ class Target(Asking):
         """Return a broker's socket.request.max.bytes; None if it is not described."""
         request = _of_one_setting(BROKER_RESOURCE, str(node), REQUEST_BYTES_MAX)
         try:
-            async with self._asked() as cluster:
+            async with self._query() as cluster:
                 answer = await self._ask(cluster, node, DESCRIBE_CONFIGS, request)
         except TargetError:
             return None
@@ -311,7 +311,7 @@ class Target(Asking):
             topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
         leader = await self.leader(partition)
-        async with self._asked(timeout_s) as cluster:
+        async with self._query(timeout_s) as cluster:
             answer = await self._ask(cluster, leader.node, PRODUCE, request)
         told = [one for each in answer.responses for one in each.partition_responses]
         code = told[0].error_code if len(told) == 1 else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -331,7 +331,7 @@ def _number(answer: DescribeConfigsResponse, name: str) -> int | None:
     return int(values[0]) if values and values[0].isdigit() else None
 
 
-def _refused(what: str, refusal: Refusal) -> TargetError:
+def _refusal_error(what: str, refusal: Refusal) -> TargetError:
     """Return the error of a refusal: TopicRefusedError, unless the same request may succeed a moment later."""
     kind = TargetError if refusal.code in AGAIN else TopicRefusedError
     return kind(f"{what}: {refusal}")

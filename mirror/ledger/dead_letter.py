@@ -28,7 +28,7 @@ DEAD_LETTER_CONFIG = {
 DETAIL_BYTES_MAX = 500
 
 
-class Refused(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that the target refuses for ever: its source offset, its source batch, its size in bytes, and why."""
 
     offset: int
@@ -38,7 +38,7 @@ class Refused(NamedTuple):
     said: str
 
 
-def letter(topic: str, partition: int, refused: Refused) -> bytes:
+def letter(topic: str, partition: int, refused: RefusedRecord) -> bytes:
     """Return the batch with the record; raises ValueError if the source batch has none at that offset."""
     for record in records_of(refused.piece.batch):
         if record.offset == refused.offset:

@@ -35,7 +35,7 @@ LONELY = 0.75  # of the link's rate, below which a lone connection restarts
 AHEAD = 1.1  # of payload: headers, and segments sent again
 
 
-class Beside(Enum):
+class OtherTraffic(Enum):
     """The traffic in addition to a connection's backlog: none, other backlogs, or streams that must stay young."""
 
     NOTHING = auto()
@@ -43,7 +43,7 @@ class Beside(Enum):
     TRICKLES = auto()
 
 
-class Told(NamedTuple):
+class PacingOptions(NamedTuple):
     """The bound in bytes per second, None: no bound; and whether BBR restarts."""
 
     rate_max: int | None
@@ -58,7 +58,9 @@ class Filling:
         self._spared = 0
         self._was_alone = False
 
-    def tick(self, now: float, filled: LinkFill | None, beside: Beside, alone_bytes_s: float | None) -> Told | None:
+    def tick(
+        self, now: float, filled: LinkFill | None, other_traffic: OtherTraffic, alone_bytes_s: float | None
+    ) -> PacingOptions | None:
         """Return the options to set; None: none.
 
         `filled` is None without a backlog: for a low-volume stream BBR finds no more rate than the stream sends. Bound
@@ -67,19 +69,19 @@ class Filling:
         began_alone, self._was_alone = alone_bytes_s is not None and not self._was_alone, alone_bytes_s is not None
         if filled is None:
             self._since = now
-            return Told(None)
+            return PacingOptions(None)
         if filled.begins:
             self._was_alone &= not began_alone
-            is_full = beside is Beside.TRICKLES or filled.waits_s > FULL_TIMES * filled.shortest_s
-            bound = rate_max(filled) if is_full and beside is not Beside.NOTHING else None
-            return None if bound is None else Told(bound)  # a bound of its start stays
+            is_full = other_traffic is OtherTraffic.TRICKLES or filled.waits_s > FULL_TIMES * filled.shortest_s
+            bound = rate_max(filled) if is_full and other_traffic is not OtherTraffic.NOTHING else None
+            return None if bound is None else PacingOptions(bound)  # a bound of its start stays
         if began_alone and alone_bytes_s is not None and filled.bytes_s < LONELY * alone_bytes_s:
             self._since = now
-            return Told(int(alone_bytes_s * AHEAD), begins_anew=True)
+            return PacingOptions(int(alone_bytes_s * AHEAD), begins_anew=True)
         if self._spares_look(now, filled):
-            bound = rate_max(filled) if beside is Beside.TRICKLES else None
-            return Told(bound or filled.bytes_s, begins_anew=True)
-        return Told(None if beside is Beside.NOTHING else rate_max(filled))
+            bound = rate_max(filled) if other_traffic is OtherTraffic.TRICKLES else None
+            return PacingOptions(bound or filled.bytes_s, begins_anew=True)
+        return PacingOptions(None if other_traffic is OtherTraffic.NOTHING else rate_max(filled))
 
     def _spares_look(self, now: float, filled: LinkFill) -> bool:
         past_s = now - self._since

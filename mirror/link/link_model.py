@@ -121,14 +121,14 @@ class Link:
         self._packing: float | None = None  # its share of the link's time, at the level for thin or metered ones
         self._is_short = False
 
-    def sent(self, now: float, size: int) -> InFlightRequest:
+    def request_sent(self, now: float, size: int) -> InFlightRequest:
         """Note that a request of so many bytes is written."""
         if not self.under_way_bytes:
             self._delivered_at = self._first_sent_at = now  # the link was idle: no bytes could be acknowledged
         self.under_way_bytes += size
         return InFlightRequest(now, size, self._delivered, self._delivered_at, self._first_sent_at)
 
-    def acked(self, now: float, mark: InFlightRequest) -> None:
+    def request_acked(self, now: float, mark: InFlightRequest) -> None:
         """Note the response to a request."""
         self.under_way_bytes -= mark.size
         self._delivered += mark.size
@@ -137,11 +137,11 @@ class Link:
         seconds = max(now - mark.delivered_at, mark.sent_at - mark.first_sent_at, 1e-4)
         self._rate.see(now, (self._delivered - mark.delivered) / seconds)
 
-    def lost(self, mark: InFlightRequest) -> None:
+    def request_lost(self, mark: InFlightRequest) -> None:
         """Note that a request gets no response."""
         self.under_way_bytes -= mark.size
 
-    def packed(self, seconds: float, size: int, level: int) -> None:
+    def batch_packed(self, seconds: float, size: int, level: int) -> None:
         """Note the seconds that packing so many bytes took, including waits for the processor."""
         if self.rate is None or size < PACKED_BYTES_MIN:
             return

@@ -3,9 +3,9 @@
 | call | when |
 |---|---|
 | `keep_only` | the source's topics were found: notes on all others are dropped |
-| `candidates`, `past_known`, `judged` | partitions are new: which of them are admitted, with which origin |
+| `candidates`, `past_known`, `verdicts_on` | partitions are new: which of them are admitted, with which origin |
 | `turn_to_writer` | the next batch of a partition is of another producer than the last one |
-| `judge_lanes` | the claims of other mirrors may have changed |
+| `recheck_streams` | the claims of other mirrors may have changed |
 | `refuse_blind` | state topics may not be seen, and positions are about to be checked |
 
 A topic that is refused is a problem, by its name, until it is admitted or exists no more.
@@ -44,19 +44,19 @@ TARGET_AWAY_S = 1.0  # between queries of a target that decides whether a batch 
 
 
 class Admission:
-    """The admission of one mirror's streams, `lanes`, which are the host's; of one event loop."""
+    """The admission of one mirror's streams, `streams`, which are the host's; of one event loop."""
 
     def __init__(
         self,
         screen: Screen,
-        lanes: Mapping[TopicPartition, PartitionStream],
+        streams: Mapping[TopicPartition, PartitionStream],
         drop: Callable[[PartitionStream, str], None],
-        tell: Callable[[str, str], None],
+        report_problem: Callable[[str, str], None],
     ) -> None:
-        """`drop` ends a partition stream; `tell` reports what is wrong with a name, empty text ends that."""
+        """`drop` ends a partition stream; `report_problem` reports what is wrong with a name, empty text ends that."""
         self.screen = screen
-        self._lanes, self._drop, self._tell = lanes, drop, tell
-        self._judged_version = 0
+        self._streams, self._drop, self._report_problem = streams, drop, report_problem
+        self._checked_version = 0
         self._deleted: frozenset[str] = frozenset()  # state topics of other mirrors, as the log has named them
         self._unnamed: set[str] = set()  # topics that can have no name at the target
         self._refused: set[str] = set()  # topics of which it is unknown which records came from the target
@@ -67,7 +67,7 @@ class Admission:
         for gone in (self._unnamed | self._refused) - set(names):
             self._refused.discard(gone)
             self._unnamed.discard(gone)
-            self._tell(gone, "")
+            self._report_problem(gone, "")
 
     # -- topics
 
@@ -79,22 +79,22 @@ class Admission:
         Raises SourceError, OriginsChangedError.
         """
         was_blind = self.screen.is_blind
-        admitted, ends = await self.screen.candidates(found, new, {partition.topic for partition in self._lanes})
-        if was_blind and self._lanes and not self.screen.is_blind:
-            raise OriginsChangedError(min(self._lanes).topic)
-        self._tell("source mirrors", self.screen.unreadable)
-        for name in sorted(self.screen.deleted - self._deleted):
+        admitted, ends = await self.screen.candidates(found, new, {partition.topic for partition in self._streams})
+        if was_blind and self._streams and not self.screen.is_blind:
+            raise OriginsChangedError(min(self._streams).topic)
+        self._report_problem("source mirrors", self.screen.unreadable)
+        for name in sorted(self.screen.deleted_topics - self._deleted):
             action = "start its mirror, which writes it again, before this one is restarted"
             _log.warning("state_topic_deleted", topic=name, mirror=mirror_name(name), action=action)
-        self._deleted = self.screen.deleted
-        self.judge_lanes()
+        self._deleted = self.screen.deleted_topics
+        self.recheck_streams()
         return admitted, ends
 
     def known_before(
         self, new: dict[TopicPartition, Topic], commits: Mapping[TopicPartition, Commit]
     ) -> dict[TopicPartition, Topic]:
         """Return all, or, while this mirror is blind, those of topics that were mirrored before; refuse the others."""
-        known = {partition.topic for partition in [*self._lanes, *commits]}
+        known = {partition.topic for partition in [*self._streams, *commits]}
         unseen = {tp.topic: topic for tp, topic in new.items() if tp.topic not in known}
         unseen = {name: topic for name, topic in unseen.items() if self.screen.is_unseen(name)}
         for name, topic in unseen.items():
@@ -105,11 +105,11 @@ class Admission:
         """Refuse, while this mirror is blind, the topics that it mirrored while it was not, by their stored origin."""
         if not self.screen.is_blind:
             return
-        for lane in list(self._lanes.values()):
-            name = lane.partition.topic
-            had_origin = lane.state is not None and lane.state.origin is not None
-            if not lane.is_gone and had_origin and self.screen.is_unseen(name):
-                self._refuse(name, lane.topic_id, BLIND)
+        for stream in list(self._streams.values()):
+            name = stream.partition.topic
+            had_origin = stream.state is not None and stream.state.origin is not None
+            if not stream.is_gone and had_origin and self.screen.is_unseen(name):
+                self._refuse(name, stream.topic_id, BLIND)
 
     async def past_known(
         self,
@@ -130,7 +130,7 @@ class Admission:
                 offsets[tp] = await self.screen.pass_known(tp, topic.topic_id, positions[tp], passed_over)
         return offsets
 
-    def judged(
+    def verdicts_on(
         self, topics: Mapping[str, Topic], positions: Mapping[TopicPartition, int]
     ) -> dict[str, TopicVerdict | None]:
         """Return the verdicts on topics that are read from these positions; topics that are not sent are reported."""
@@ -138,10 +138,10 @@ class Admission:
         for name, topic in topics.items():
             read_from = {tp.partition: offset for tp, offset in positions.items() if tp.topic == name}
             before = self.screen.reasons.get(name)
-            verdict = verdicts[name] = self.screen.judge(name, topic.topic_id, read_from)
+            verdict = verdicts[name] = self.screen.verdict_on(name, topic.topic_id, read_from)
             is_refused = verdict is not None and verdict.kind == "refused"
             if is_refused or name in self._refused:
-                self._tell(name, verdict.reason if verdict is not None and is_refused else "")
+                self._report_problem(name, verdict.reason if verdict is not None and is_refused else "")
                 (self._refused.add if is_refused else self._refused.discard)(name)
             elif verdict is not None and verdict.reason and verdict != before:
                 event = "topic_passed_over" if verdict.kind == "passed_over" else "records_passed_over"
@@ -159,90 +159,92 @@ class Admission:
         try:
             return target_name(topic, policy, site)
         except TopicNameError as error:
-            self._tell(topic, str(error))
+            self._report_problem(topic, str(error))
             self._unnamed.add(topic)
             return None
 
-    def judge_lanes(self) -> None:
+    def recheck_streams(self) -> None:
         """Classify the topics that are read again, if the claims have changed; raises OriginsChangedError."""
-        if self.screen.version == self._judged_version:
+        if self.screen.version == self._checked_version:
             return
-        self._judged_version = self.screen.version
+        self._checked_version = self.screen.version
         by_topic: dict[str, list[PartitionStream]] = {}
-        for lane in self._lanes.values():
-            by_topic.setdefault(lane.partition.topic, []).append(lane)
-        positions = {tp: lane.read_offset for tp, lane in self._lanes.items()}
-        verdicts = self.judged({name: Topic(lanes[0].topic_id, 0, {}) for name, lanes in by_topic.items()}, positions)
+        for stream in self._streams.values():
+            by_topic.setdefault(stream.partition.topic, []).append(stream)
+        positions = {tp: stream.read_offset for tp, stream in self._streams.items()}
+        verdicts = self.verdicts_on(
+            {name: Topic(streams[0].topic_id, 0, {}) for name, streams in by_topic.items()}, positions
+        )
         for name, verdict in verdicts.items():
-            for lane in by_topic[name]:
-                lane.writers.forget()
+            for stream in by_topic[name]:
+                stream.writers.forget()
                 if not is_sent(verdict):
-                    self._drop(lane, "")
-                elif verdict is not None and not carries(lane.origin, verdict.origin):
+                    self._drop(stream, "")
+                elif verdict is not None and not carries(stream.origin, verdict.origin):
                     raise OriginsChangedError(name)
 
     def _refuse(self, name: str, topic_id: str | None, reason: str, *, by_writer: bool = False) -> None:
-        self._drop_all(lane for lane in self._lanes.values() if lane.partition.topic == name)
-        self.screen.hold(name, topic_id, reason, by_writer=by_writer)
+        self._drop_all(stream for stream in self._streams.values() if stream.partition.topic == name)
+        self.screen.leave_out(name, topic_id, reason, by_writer=by_writer)
         self._refused.add(name)
-        self._tell(name, reason)
+        self._report_problem(name, reason)
 
-    def _drop_all(self, lanes: Iterable[PartitionStream]) -> None:
-        for lane in list(lanes):
-            self._drop(lane, "")
+    def _drop_all(self, streams: Iterable[PartitionStream]) -> None:
+        for stream in list(streams):
+            self._drop(stream, "")
 
     # -- batches
 
-    async def turn_to_writer(self, lane: PartitionStream, piece: Piece, log_end: int | None) -> bool:
+    async def turn_to_writer(self, stream: PartitionStream, piece: Piece, log_end: int | None) -> bool:
         """Find out whether a producer's batches came from the target; return False if the stream is not read on now.
 
         Raises SourceError, OriginsChangedError.
         """
-        header, writers, reading = piece.header, lane.writers, lane.reading
+        header, writers, reading = piece.header, stream.writers, stream.reading
         key = header.producer_id, header.producer_epoch
         passes_over = writers.known.get(key, False)
         if key not in writers.known and header.producer_id >= 0:
-            if piece.end_offset > writers.checked_below and not await self._check_claims(lane, log_end):
+            if piece.end_offset > writers.checked_below and not await self._check_claims(stream, log_end):
                 return False
-            if lane.is_gone or lane.reading is not reading:
+            if stream.is_gone or stream.reading is not reading:
                 return False
-            if self.screen.claims.names(header.producer_id) and not await self._asks_target(lane):
+            if self.screen.claims.names(header.producer_id) and not await self._asks_target(stream):
                 return False
-            fate = self.screen.fate_of(lane.partition, header.producer_id)
+            fate = self.screen.fate_of(stream.partition, header.producer_id)
             if fate == "own" and header.producer_id in writers.passed_over:
                 fate = "passed_over"  # the state topic that named it was deleted, and this mirror started since
             reason = MERGED if fate == "unknown" else ""
             if fate == "own":
-                reason = self.screen.unknown_at(lane.partition, lane.topic_id, piece.first_offset)
+                reason = self.screen.unknown_at(stream.partition, stream.topic_id, piece.first_offset)
             if reason:
-                self._refuse(lane.partition.topic, lane.topic_id, reason, by_writer=True)
+                self._refuse(stream.partition.topic, stream.topic_id, reason, by_writer=True)
                 return False
             passes_over = fate == "passed_over"
         writers.turn_to(*key, passes_over=passes_over)
         return True
 
-    async def _asks_target(self, lane: PartitionStream) -> bool:
+    async def _asks_target(self, stream: PartitionStream) -> bool:
         """Return whether the target has returned what decides a writer's fate; else the stream waits until it has."""
         if self.screen.knows_target:
             return True
-        reading = lane.reading
+        reading = stream.reading
         if self.screen.wait_s() <= 0:
             await self.screen.refresh()
             self.screen.check_readable()
-            self.judge_lanes()
+            self.recheck_streams()
         if not self.screen.knows_target:
-            lane.rest_until = time.monotonic() + TARGET_AWAY_S
-        return self.screen.knows_target and not lane.is_gone and lane.reading is reading
+            stream.rest_until = time.monotonic() + TARGET_AWAY_S
+        return self.screen.knows_target and not stream.is_gone and stream.reading is reading
 
-    async def _check_claims(self, lane: PartitionStream, log_end: int | None) -> bool:
+    async def _check_claims(self, stream: PartitionStream, log_end: int | None) -> bool:
         """Read the claims of other mirrors, unless that was done since the last responses; False: later."""
         if not self.screen.is_fresh:
             wait_s = self.screen.wait_s()
             if wait_s > 0:
-                lane.rest_until = time.monotonic() + wait_s
+                stream.rest_until = time.monotonic() + wait_s
                 return False
             await self.screen.refresh()
             self.screen.check_readable()
-        lane.writers.checked_below = max(lane.writers.checked_below, log_end or 0)
-        self.judge_lanes()
+        stream.writers.checked_below = max(stream.writers.checked_below, log_end or 0)
+        self.recheck_streams()
         return True

@@ -3,7 +3,7 @@
 | call | requests |
 |---|---|
 | `refresh` | Metadata of all topics, unless they are given; then, per leader, Fetch from the end of the last refresh |
-| `look` | Metadata of a name that no mirror has: its error says whether state topics may be seen at all |
+| `check_visible` | Metadata of a name that no mirror has: its error says whether state topics may be seen at all |
 
 Metadata of all topics leaves out topics that may not be described, as if they did not exist. Asked for by name, Kafka
 and the edge broker refuse such a topic with TOPIC_AUTHORIZATION_FAILED, whether it exists or not.
@@ -69,7 +69,7 @@ class ClaimsReader:
         self.deleted: set[str] = set()
         """State topics that were deleted since they were read; their claims are kept as long as this process runs."""
         self.is_blind = False
-        """Whether `look` found that this user may not see the state topics of other mirrors."""
+        """Whether `check_visible` found that this user may not see the state topics of other mirrors."""
         self._source = source
         self._timeout_s = timeout_s
         self._places: dict[str, _Place] = {}
@@ -109,7 +109,7 @@ class ClaimsReader:
                 raise SourceError(f"topic {led[0]}, which another mirror keeps at the source, has no leader")
             await self._read(node, led)
 
-    async def look(self) -> None:
+    async def check_visible(self) -> None:
         """Find out whether state topics of other mirrors may be seen at all."""
         self.is_blind = await self._source().error_of(PROBE) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -123,7 +123,7 @@ class ClaimsReader:
             for name in names:
                 data = answers.get(name)
                 if data is None or data.error_code:
-                    await self._failed(name, ErrorCode.UNKNOWN_SERVER_ERROR if data is None else data.error_code)
+                    await self._read_failed(name, ErrorCode.UNKNOWN_SERVER_ERROR if data is None else data.error_code)
                 else:
                     ends.setdefault(name, data.high_watermark)
                     self._take(name, data, is_alone=len(names) == 1)
@@ -160,7 +160,7 @@ class ClaimsReader:
             raise SourceError(f"the state topics of other mirrors cannot be read: {error_name(answer.error_code)}")
         return {topic.topic: one for topic in answer.responses for one in topic.partitions if one.partition_index == 0}
 
-    async def _failed(self, name: str, code: int) -> None:
+    async def _read_failed(self, name: str, code: int) -> None:
         place = self._places[name]
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             partition = TopicPartition(name, 0)
@@ -206,4 +206,4 @@ class ClaimsReader:
     def _end_transaction(self, name: str, producer_id: int, is_aborted: bool) -> None:
         for source_partition, before in reversed(self._open.pop((name, producer_id), [])):
             if is_aborted:
-                self.claims.take_back(name, source_partition, before)
+                self.claims.retract(name, source_partition, before)

@@ -66,7 +66,7 @@ class Ends(Protocol):
         """The target cluster."""
 
 
-class _Held(NamedTuple):
+class _HeldTopic(NamedTuple):
     topic_id: str | None
     version: int
 
@@ -90,8 +90,10 @@ class Screen:
         self._ends = ends
         self._reader = ClaimsReader(lambda: ends.source, timeout_s)
         self._target_ids: frozenset[str] = frozenset()
-        self._held: dict[str, _Held] = {}
-        self._by_writer: dict[str, tuple[_Held, float]] = {}  # for a batch in it, which no verdict shows; until when
+        self._held: dict[str, _HeldTopic] = {}
+        self._by_writer: dict[
+            str, tuple[_HeldTopic, float]
+        ] = {}  # for a batch in it, which no verdict shows; until when
         self._ended_at, self._duration_s = -REJUDGED_S, 0.0
         self._looked_at = -REJUDGED_S
         self._is_target_read: bool | None = None  # by MirrorMaker 2; None: the target was not queried yet
@@ -132,7 +134,7 @@ class Screen:
         return self.is_blind and not self._accepted_unseen.fullmatch(name)
 
     @property
-    def deleted(self) -> frozenset[str]:
+    def deleted_topics(self) -> frozenset[str]:
         """State topics of other mirrors that were deleted while this mirror ran."""
         return frozenset(self._reader.deleted)
 
@@ -147,7 +149,7 @@ class Screen:
         """
         now = asyncio.get_running_loop().time()
         if self.is_blind or (new and now - self._looked_at >= REJUDGED_S):
-            await self.look()
+            await self.check_visible()
         admitted = frozenset(known)
         await self.note_mirrormaker(found, admitted)
         if self._reader.differs(found):
@@ -172,10 +174,10 @@ class Screen:
             wanted = {tp: topic for tp, topic in wanted.items() if not self.claims.of_topic(tp.topic)}
         return wanted, ends
 
-    async def look(self) -> None:
+    async def check_visible(self) -> None:
         """Find out whether this mirror is blind; raises SourceError."""
         was_blind = self.is_blind
-        await self._reader.look()
+        await self._reader.check_visible()
         self._looked_at = asyncio.get_running_loop().time()
         if was_blind and not self.is_blind:
             self._held.clear()
@@ -276,25 +278,25 @@ class Screen:
         return producer_id < 0 or producer_id in passed_over or self.claims.names(producer_id)
 
     def _is_held(self, name: str, topic: Topic) -> bool:
-        return self._held.get(name) == _Held(topic.topic_id, self.version)
+        return self._held.get(name) == _HeldTopic(topic.topic_id, self.version)
 
-    def judge(self, name: str, topic_id: str | None, read_from: Mapping[int, int]) -> TopicVerdict | None:
+    def verdict_on(self, name: str, topic_id: str | None, read_from: Mapping[int, int]) -> TopicVerdict | None:
         """Return the verdict on a topic that is read from these offsets; None if its cluster has no id."""
         reason = "" if self.claims.of_topic(name) else self._mirrormaker_refusal(name)
         if reason:
-            self.hold(name, topic_id, reason)
+            self.leave_out(name, topic_id, reason)
             return self.reasons[name]
         source, target = self._ends.source.cluster_id, self._target
         if source is None:
             return None
         held, until = self._by_writer.get(name, (None, 0.0))
-        if held == _Held(topic_id, self.version) and asyncio.get_running_loop().time() < until:
+        if held == _HeldTopic(topic_id, self.version) and asyncio.get_running_loop().time() < until:
             return self.reasons[name]
         verdict = self.claims.verdict(name, topic_id, source, target, read_from)
         if verdict.kind == "sent":
             self._held.pop(name, None)
         else:
-            self._held[name] = _Held(topic_id, self.version)
+            self._held[name] = _HeldTopic(topic_id, self.version)
         if verdict.reason:
             self.reasons[name] = verdict
         else:
@@ -319,9 +321,9 @@ class Screen:
         topic, number = partition
         return self.claims.unknown_at(topic, topic_id, number, offset, self._target)
 
-    def hold(self, name: str, topic_id: str | None, reason: str, *, by_writer: bool = False) -> None:
+    def leave_out(self, name: str, topic_id: str | None, reason: str, *, by_writer: bool = False) -> None:
         """Leave out a topic that was admitted, until the claims have changed; `by_writer`: for a batch in it."""
-        self._held[name] = _Held(topic_id, self.version)
+        self._held[name] = _HeldTopic(topic_id, self.version)
         if by_writer:
             self._by_writer[name] = self._held[name], asyncio.get_running_loop().time() + TRIED_AGAIN_S
         self.reasons[name] = TopicVerdict("refused", Origin(frozenset()), reason=reason)
@@ -334,7 +336,7 @@ class Screen:
             "sent": "sent without the records that came from the target",
         }
         told = [UNSEEN] if self.is_blind else []
-        told += [deleted_state(name) for name in sorted(self.deleted)]
+        told += [deleted_state(name) for name in sorted(self.deleted_topics)]
         for kind, text in kinds.items():
             names = sorted(name for name, verdict in self.reasons.items() if verdict.kind == kind)
             more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""

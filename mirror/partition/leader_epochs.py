@@ -100,7 +100,7 @@ def differ(topic_id: str | None, other: str | None) -> bool:
     return topic_id is not None and other is not None and topic_id != other
 
 
-def judge_standing(
+def classify_standing(
     position: int, topic_id: str | None, epochs: LeaderEpochs, *, source_topic_id: str | None, source_epoch: int
 ) -> Standing:
     """Return the first table's verdict; no topic id, and a source's epoch of -1, mean that it is not known."""
@@ -113,7 +113,7 @@ def judge_standing(
     return "ask"
 
 
-def judge_epoch_end(position: int, epochs: LeaderEpochs, answer: EpochEnd, *, source_epoch: int, log_start: int) -> int:
+def resume_offset(position: int, epochs: LeaderEpochs, answer: EpochEnd, *, source_epoch: int, log_start: int) -> int:
     """Return the offset to go on at, by the second table: the position, or one below it."""
     known = epochs.below(position)
     assert known is not None, "only of a position with a leader epoch there is something to ask"

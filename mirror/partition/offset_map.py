@@ -40,7 +40,7 @@ class End(NamedTuple):
     target_offset: int
 
 
-class Found(NamedTuple):
+class OffsetAtOtherEnd(NamedTuple):
     """An offset at the other end: the record's, or, if there is none, the next one's (`is_record` is false)."""
 
     offset: int
@@ -77,7 +77,7 @@ class OffsetMap:
     def place_of(self, records: int) -> Step | None:
         """Return the place of the record after so many mirrored ones, as its own step; None below all steps."""
         index = bisect_right(self.steps, records, key=_records) - 1
-        return None if index < 0 else _moved(self.steps[index], records)
+        return None if index < 0 else _shift(self.steps[index], records)
 
     def continues(self, step: Step) -> bool:
         """Return whether the steps already have this place."""
@@ -91,7 +91,7 @@ class OffsetMap:
             here is not None
             and there is not None
             and here[:3] == step[:3]
-            and there[:3] == _moved(step, step.records + count - 1)[:3]
+            and there[:3] == _shift(step, step.records + count - 1)[:3]
         )
 
     def add(self, step: Step) -> bool:
@@ -126,20 +126,20 @@ class OffsetMap:
         self.steps[index:] = later
         return True
 
-    def to_target(self, source_offset: int) -> Found | None:
+    def to_target(self, source_offset: int) -> OffsetAtOtherEnd | None:
         """Return a source offset's place at the target; None if it is below the steps held, or not yet safe there.
 
         If two records had one offset, in two epochs, it is the last one's.
         """
         return self._across(source_offset, _source, _target)
 
-    def to_source(self, target_offset: int) -> Found | None:
+    def to_source(self, target_offset: int) -> OffsetAtOtherEnd | None:
         """Return the source's offset of the record at a target offset; None as for `to_target`."""
         return self._across(target_offset, _target, _source)
 
-    def _across(self, offset: int, here: attrgetter[int], there: attrgetter[int]) -> Found | None:
+    def _across(self, offset: int, here: attrgetter[int], there: attrgetter[int]) -> OffsetAtOtherEnd | None:
         if offset >= here(self.end):
-            return Found(there(self.end), False) if offset == here(self.end) else None
+            return OffsetAtOtherEnd(there(self.end), False) if offset == here(self.end) else None
         safe = bisect_right(self.steps, self.end.records - 1, key=_records)
         index = self._last_at(safe, offset, here)
         if index < 0:
@@ -147,8 +147,8 @@ class OffsetMap:
         step, beyond = self.steps[index], self.steps[index + 1] if index + 1 < safe else self.end
         passed = offset - here(step)
         if passed < beyond.records - step.records:
-            return Found(there(step) + passed, True)
-        return Found(there(beyond), False)
+            return OffsetAtOtherEnd(there(step) + passed, True)
+        return OffsetAtOtherEnd(there(beyond), False)
 
     def _last_at(self, safe: int, offset: int, here: attrgetter[int]) -> int:
         """Return the last safe step that begins at or below an offset; source offsets fall after a truncation."""
@@ -157,6 +157,6 @@ class OffsetMap:
         return next((index for index in range(safe - 1, -1, -1) if here(self.steps[index]) <= offset), -1)
 
 
-def _moved(step: Step, records: int) -> Step:
+def _shift(step: Step, records: int) -> Step:
     by = records - step.records
     return Step(records, step.source_offset + by, step.source_epoch, step.target_offset + by)

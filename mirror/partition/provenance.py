@@ -184,7 +184,7 @@ class Claims:
         """Return the newest head of a mirror's partition."""
         return self._claims.get((state_topic, source_partition))
 
-    def take_back(self, state_topic: str, source_partition: tuple[str, int], before: Claim | None) -> None:
+    def retract(self, state_topic: str, source_partition: tuple[str, int], before: Claim | None) -> None:
         """Note that the transaction of a head was aborted: `before` is the newest one."""
         self._claims.pop((state_topic, source_partition), None)
         if before is not None:
@@ -227,7 +227,7 @@ class Claims:
         for claim in self.of_topic(topic):
             since = _since(claim, topic_id)
             if claim.partition == partition and offset < since and _fate([claim], target) != "sent":
-                return _forgotten(claim, since)
+                return _forgotten_reason(claim, since)
         return ""
 
     def known_from(self, topic: str, topic_id: str | None, partition: int, target: Target) -> int:
@@ -247,12 +247,12 @@ class Claims:
         mixed = [claim for claim in claims if fates[claim] == "unknown" and not _is_of_deleted(claim, topic_id)]
         own = Origin(frozenset({source}))
         if mixed:
-            return TopicVerdict("refused", own, reason=_merged(mixed[0]))
+            return TopicVerdict("refused", own, reason=_merged_reason(mixed[0]))
         gone = [claim for claim in claims if fates[claim] == "passed_over"]
         for claim in gone:
             since = _since(claim, topic_id)
             if read_from.get(claim.partition, since) < since:
-                return TopicVerdict("refused", own, reason=_forgotten(claim, since))
+                return TopicVerdict("refused", own, reason=_forgotten_reason(claim, since))
         alone = [claim for claim in claims if _is_alone(claim, topic_id)]
         if alone and len(gone) == len(claims):
             return TopicVerdict("passed_over", own, reason=_whole(alone[0]))
@@ -337,7 +337,7 @@ def mirror_name(state_topic: str) -> str:
     return state_topic.removeprefix("__").removesuffix("-state")
 
 
-def _merged(claim: Claim) -> str:
+def _merged_reason(claim: Claim) -> str:
     return (
         f"is refused: {mirror_name(claim.state_topic)} wrote records into it of which some came from this mirror's "
         "target and others did not, and nothing tells which; exclude the topic, or give that mirror a site and the "
@@ -345,7 +345,7 @@ def _merged(claim: Claim) -> str:
     )
 
 
-def _forgotten(claim: Claim, since: int) -> str:
+def _forgotten_reason(claim: Claim, since: int) -> str:
     return (
         f"is refused: below offset {since} of partition {claim.partition}, nothing tells which records "
         f"{mirror_name(claim.state_topic)} wrote, as its state was lost; exclude the topic, or wait until they expire"

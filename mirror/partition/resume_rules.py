@@ -42,7 +42,7 @@ from mirror.partition.state_records import StateError, StepsMissing, Topics
 Verdict = Literal["source_anew", "target_anew", "found", "position", "unsure", "unknown", "displaced"]
 
 
-class Seen(NamedTuple):
+class TargetLookup(NamedTuple):
     """The result of a lookup in [searched_from, end_offset) at the target; `last` is the mirror's last batch."""
 
     start_offset: int
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
     is_compacted: bool = False
 
 
-class Life(NamedTuple):
+class Session(NamedTuple):
     """The epoch of a producer session, and how many records were mirrored before its sequence 0.
 
     With transactions the stored position is exact: the session's records after it in the log were never committed.
@@ -64,7 +64,7 @@ class Life(NamedTuple):
     is_transactional: bool = False
 
 
-class Resumed(NamedTuple):
+class ResumePoint(NamedTuple):
     """The place to continue: so many records are mirrored, and the next one is at `source_offset` or after it.
 
     `placed` is a batch found in the log: the records before it, and its first offset.
@@ -83,66 +83,68 @@ def floor_of(end: End) -> int:
     return max(0, end.target_offset - 1)
 
 
-def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *, holds_all: bool = True) -> Resumed:
+def resume(
+    was: Topics, now: Topics, session: Session, known: OffsetMap, seen: TargetLookup, *, holds_all: bool = True
+) -> ResumePoint:
     """Decide by the table; `holds_all`: no step is missing in the map. Raises StateError, StepsMissing."""
     end = known.end
-    position = Resumed("position", end.records, end.source_offset)
+    position = ResumePoint("position", end.records, end.source_offset)
     if differ(was.source_id, now.source_id):
-        return Resumed("source_anew", end.records)
+        return ResumePoint("source_anew", end.records)
     if differ(was.target_id, now.target_id) or was.target != now.target:
-        return Resumed("target_anew", 0, end.source_offset)
+        return ResumePoint("target_anew", 0, end.source_offset)
     is_kept = seen.is_compacted and seen.end_offset >= end.target_offset
-    if seen.last is not None and _is_below_its_place(seen.last, life, known):
-        return _behind(seen.last, life, known, holds_all)._replace(verdict="displaced")
+    if seen.last is not None and _is_below_its_place(seen.last, session, known):
+        return _after_batch(seen.last, session, known, holds_all)._replace(verdict="displaced")
     if seen.last is not None:
-        found = _behind(seen.last, life, known, holds_all)
-        return position if _is_past(found, end, is_kept=is_kept, life=life) else found
+        found = _after_batch(seen.last, session, known, holds_all)
+        return position if _is_past(found, end, is_kept=is_kept, session=session) else found
     if not known.steps or seen.start_offset == end.target_offset:
         return position
     if seen.searched_from > max(floor_of(end), seen.start_offset):
-        return Resumed("unknown")
+        return ResumePoint("unknown")
     if seen.start_offset > end.target_offset:
         return position._replace(verdict="unsure")
     if is_kept:
         return position
     if seen.searched_from > seen.start_offset:
-        return Resumed("unknown")
+        return ResumePoint("unknown")
     return _below(seen.start_offset, known, holds_all)
 
 
-def _is_past(found: Resumed, end: End, *, is_kept: bool, life: Life) -> bool:
+def _is_past(found: ResumePoint, end: End, *, is_kept: bool, session: Session) -> bool:
     """Return whether the position holds, whatever batch was found."""
-    return (life.is_transactional and found.records > end.records) or (is_kept and found.records < end.records)
+    return (session.is_transactional and found.records > end.records) or (is_kept and found.records < end.records)
 
 
-def _behind(batch: Own, life: Life, known: OffsetMap, holds_all: bool) -> Resumed:
-    if life.is_transactional:
+def _after_batch(batch: Own, session: Session, known: OffsetMap, holds_all: bool) -> ResumePoint:
+    if session.is_transactional:
         return _below(batch.last_offset + 1, known, holds_all)
-    if (batch.producer_id, batch.producer_epoch) != life[:2]:
+    if (batch.producer_id, batch.producer_epoch) != session[:2]:
         found = _below(batch.last_offset + 1, known, holds_all)
-        return _at(life.records, known) if found.records > life.records else found
-    before = _records_before(batch.base_sequence, life, known.end)
-    if before < life.records:
+        return _at(session.records, known) if found.records > session.records else found
+    before = _records_before(batch.base_sequence, session, known.end)
+    if before < session.records:
         raise StateError(f"The target has {batch}, and that life began later by the state: was it changed by hand?")
     count = (batch.last_sequence - batch.base_sequence) % SEQUENCES + 1
     return _at(before + count, known)._replace(placed=(before, batch.base_offset))
 
 
-def _is_below_its_place(batch: Own, life: Life, known: OffsetMap) -> bool:
-    if (batch.producer_id, batch.producer_epoch) != life[:2] or life.is_transactional:
+def _is_below_its_place(batch: Own, session: Session, known: OffsetMap) -> bool:
+    if (batch.producer_id, batch.producer_epoch) != session[:2] or session.is_transactional:
         return False
-    place = known.place_of(_records_before(batch.base_sequence, life, known.end))
+    place = known.place_of(_records_before(batch.base_sequence, session, known.end))
     return place is not None and batch.base_offset < place.target_offset
 
 
-def _records_before(sequence: int, life: Life, end: End) -> int:
+def _records_before(sequence: int, session: Session, end: End) -> int:
     """Return how many records precede that of a sequence: of the possible counts, the nearest to the end."""
-    near = max(life.records, end.records - 1)
-    away = (sequence - (near - life.records) + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
+    near = max(session.records, end.records - 1)
+    away = (sequence - (near - session.records) + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
     return near + away
 
 
-def _below(target_offset: int, known: OffsetMap, holds_all: bool) -> Resumed:
+def _below(target_offset: int, known: OffsetMap, holds_all: bool) -> ResumePoint:
     """Return the place after all records below a target offset, by the map."""
     below = [step for step in known.steps if step.target_offset < target_offset]
     if not below and not holds_all:
@@ -154,7 +156,7 @@ def _below(target_offset: int, known: OffsetMap, holds_all: bool) -> Resumed:
     return _at(min([records, *(one.records for one in beyond[:1])]), known)
 
 
-def _at(records: int, known: OffsetMap) -> Resumed:
+def _at(records: int, known: OffsetMap) -> ResumePoint:
     """Return the place after so many records.
 
     If the source lost its end since, the records to send again lie below the former ones.
@@ -162,13 +164,13 @@ def _at(records: int, known: OffsetMap) -> Resumed:
     end, first = known.end, known.steps[:1]
     again = min([end.source_offset, *(step.source_offset for step in known.steps if step.records >= records)])
     if records == end.records:
-        return Resumed("found", records, end.source_offset)
+        return ResumePoint("found", records, end.source_offset)
     lost = max(0, end.records - records)
     before = known.place_of(records - 1)
     if before is not None:
-        return Resumed(
+        return ResumePoint(
             "found", records, min(before.source_offset + 1, again) if lost else before.source_offset + 1, lost
         )
     if not first or first[0].records != records:
         raise StepsMissing(f"No step in memory has the source offset of record {records}.")
-    return Resumed("found", records, again, lost)
+    return ResumePoint("found", records, again, lost)

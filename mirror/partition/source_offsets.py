@@ -9,10 +9,10 @@ the first that is not.
 | event            | acked                                  | position | committed  |
 |------------------|----------------------------------------|----------|------------|
 | begin, resume    | the commit's offset                    | = acked  | the commit |
-| stored(commit)   |                                        |          | commit     |
+| commit_stored    |                                        |          | commit     |
 | send(end)        |                                        | end      |            |
 | ack              | the first's end                        |          |            |
-| take_back(kept)  |                                        | = acked; or the last kept batch's end | |
+| requeue(kept)    |                                        | = acked; or the last kept batch's end | |
 | skip(to)         | to, or with the last that is in flight | to       |            |
 | gone_back(to)    | to                                     | = acked  | none       |
 
@@ -156,7 +156,7 @@ class PartitionOffsets:
         """Note that the first batch in flight is safe, and ends at `target_end` at the target."""
         self.acked, self.target_end = self._under_way.pop(0), target_end
 
-    def take_back(self, kept: int = 0) -> None:
+    def requeue(self, kept: int = 0) -> None:
         """Note that all batches in flight but the first `kept` will be sent again."""
         del self._under_way[kept:]
         self.position = self._under_way[-1] if self._under_way else self.acked
@@ -170,12 +170,12 @@ class PartitionOffsets:
         else:
             self.acked = to_offset
 
-    def next_commit(self, passed_over: tuple[int, ...] = (), *, again: bool = False) -> Commit | None:
-        """Return the commit to make; None if it is made already, unless `again` is set, as offsets expire."""
+    def next_commit(self, passed_over: tuple[int, ...] = (), *, repeat: bool = False) -> Commit | None:
+        """Return the commit to make; None if it is made already, unless `repeat` is set, as offsets expire."""
         epoch = self.epochs.below(self.acked)
         commit = Commit(self.acked, self.acked, self.target_end, 1, self.topic_id, epoch, passed_over)
-        return None if commit == self.committed and not again else commit
+        return None if commit == self.committed and not repeat else commit
 
-    def stored(self, commit: Commit) -> None:
+    def commit_stored(self, commit: Commit) -> None:
         """Note that the source group holds this commit, durably."""
         self.committed = commit

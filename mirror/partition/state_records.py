@@ -93,7 +93,7 @@ class Head(NamedTuple):
     former_ids: tuple[int, ...] = ()
 
 
-class Stored(NamedTuple):
+class StoredState(NamedTuple):
     """The stored state of a partition: its head, and its steps from chunk `held_chunk` on."""
 
     head: Head
@@ -290,17 +290,17 @@ class Reading:
         """The spare transactional ids that are announced, by their numbers."""
         return {number: name for (_, number), name in self._spares.items()}
 
-    def partitions(self) -> dict[Partition, Stored]:
+    def partitions(self) -> dict[Partition, StoredState]:
         """Return the stored state of each partition."""
-        return {partition: self._stored(partition, head) for partition, head in self._heads.items()}
+        return {partition: self._stored_state(partition, head) for partition, head in self._heads.items()}
 
-    def _stored(self, partition: Partition, head: Head) -> Stored:
+    def _stored_state(self, partition: Partition, head: Head) -> StoredState:
         held, chunk = self._chunks.get(partition, {}), head.last_chunk
         steps = self._steps(partition, chunk, head.last_steps) if head.last_steps else []
         while chunk > self._oldest(head) and (chunk - 1 in held or self._chunks_max is None):
             chunk -= 1
             steps = self._steps(partition, chunk, CHUNK_STEPS) + steps
-        return Stored(head, chunk, steps)
+        return StoredState(head, chunk, steps)
 
     def _steps(self, partition: Partition, chunk: int, count: int) -> list[Step]:
         rows = self._chunks.get(partition, {}).get(chunk, [])

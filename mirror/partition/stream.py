@@ -20,7 +20,7 @@ from mirror.partition.leader_epochs import LeaderEpochs, differ
 from mirror.partition.provenance import Origin, Writers
 from mirror.partition.send_state import SendProgress
 from mirror.partition.source_offsets import Commit, PartitionOffsets
-from mirror.partition.target_state import PartitionState, Sent
+from mirror.partition.target_state import PartitionState, SentBatch
 
 
 class Memory:
@@ -30,7 +30,7 @@ class Memory:
         self.bytes = 0
         self.room = asyncio.Event()
 
-    def let_go(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Note that so many bytes were released."""
         self.bytes -= size
         self.room.set()
@@ -57,7 +57,6 @@ class Batch:
 
     __slots__ = (
         "end_offset",
-        "lane",
         "lost",
         "mark",
         "outcome",
@@ -66,11 +65,14 @@ class Batch:
         "posted_s",
         "said",
         "sent",
+        "stream",
         "took_s",
     )
 
-    def __init__(self, lane: PartitionStream, pieces: list[Piece], packed: PackedBatch, sent: Sent | None) -> None:
-        self.lane, self.pieces, self.packed = lane, pieces, packed
+    def __init__(
+        self, stream: PartitionStream, pieces: list[Piece], packed: PackedBatch, sent: SentBatch | None
+    ) -> None:
+        self.stream, self.pieces, self.packed = stream, pieces, packed
         self.sent = sent  # its sequences; None if it has no records
         self.end_offset = pieces[-1].end_offset
         self.mark: InFlightRequest | None = None
@@ -100,6 +102,7 @@ class PartitionStream(SendProgress):
     __slots__ = (
         "_when_drained",
         "answered_below",
+        "assigned",
         "at_target",
         "backlog_until",
         "batch_bytes_max",
@@ -110,9 +113,9 @@ class PartitionStream(SendProgress):
         "codec",
         "commit",
         "compacted_below",
+        "connection",
         "contradicts",
         "crossed_to",
-        "dealt",
         "flight",
         "flight_max",
         "go_back_epoch",
@@ -131,7 +134,6 @@ class PartitionStream(SendProgress):
         "packing",
         "partition",
         "partitions",
-        "pipe",
         "plain_left",
         "read_offset",
         "reading",
@@ -192,8 +194,8 @@ class PartitionStream(SendProgress):
         self.blocked = False  # it waits for its next attempt (producer/failures/blocked_partitions.py)
         self.lingers = False  # a timer will consider it
         self.leaves = False  # another connection is to carry it, once nothing of it is in flight
-        self.pipe: Any = None  # the target connection that carries it
-        self.dealt = (0, 0)  # the range of connections from which that one was chosen
+        self.connection: Any = None  # the target connection that carries it
+        self.assigned = (0, 0)  # the range of connections from which that one was chosen
         self.backlog_until = 0.0  # until then it counts as a stream with a backlog
         self.boundary: int | None = None  # an offset that no batch may cross, as a larger one was refused
         self.batch_bytes_max = 0
@@ -223,9 +225,9 @@ class PartitionStream(SendProgress):
         """Read on from this offset; `reading` is another object from now on, for callers that await meanwhile."""
         self.read_offset, self.reading = offset, object()
 
-    def let_go(self) -> None:
+    def release_buffer(self) -> None:
         """Forget source batches that are not packed; they are read again."""
-        ahead = self.ahead
+        ahead = self.next_offset
         self.clear()
         self.read_from(ahead)
 
@@ -260,11 +262,11 @@ class PartitionStream(SendProgress):
 
     def take_settings(self, settings: Mapping[str, str], log_end: int) -> None:
         """Note the topic's present configs, while its log ends at `log_end`."""
-        if self.compacted and "compact" not in settings["cleanup.policy"]:
+        if self.may_be_compacted and "compact" not in settings["cleanup.policy"]:
             self.compacted_below = max(self.compacted_below, log_end)
         self.settings, self.settings_at = settings, time.monotonic()
 
-    def found(self, topic: Topic) -> None:
+    def metadata_received(self, topic: Topic) -> None:
         """Note the source's metadata; if the leader epoch rose, the position must be checked again.
 
         A lower epoch is a broker's stale metadata: if it is true, the leader refuses the next fetch.
@@ -280,7 +282,7 @@ class PartitionStream(SendProgress):
             self.waits_since = now
         self.buffer.append(piece)
         self.buffer_bytes += len(piece.batch)
-        self.hold(len(piece.batch))
+        self.count_held(len(piece.batch))
         self.read_offset = piece.end_offset
 
     def take(self) -> Piece:
@@ -295,7 +297,7 @@ class PartitionStream(SendProgress):
         self.buffer.appendleft(first._replace(first_offset=end_offset))
         self.buffer.appendleft(first._replace(end_offset=end_offset))
         self.buffer_bytes += len(first.batch)
-        self.hold(len(first.batch))
+        self.count_held(len(first.batch))
 
     def return_to_buffer(self, pieces: list[Piece]) -> None:
         """Put source batches back that are not in flight."""
@@ -306,7 +308,7 @@ class PartitionStream(SendProgress):
         """Forget source batches that are safe, or recorded."""
         size = sum(len(piece.batch) for piece in pieces)
         self.held_bytes -= size
-        self.memory.let_go(size)
+        self.memory.release(size)
         if self._when_drained is not None and self.is_drained:
             self._when_drained.set_result(None)
             self._when_drained = None
@@ -316,7 +318,7 @@ class PartitionStream(SendProgress):
         pieces, self.buffer, self.buffer_bytes = self.buffer, deque(), 0
         self.release(pieces)
 
-    def hold(self, size: int) -> None:
+    def count_held(self, size: int) -> None:
         """Note that the held source batches count for so many bytes more."""
         self.held_bytes += size
         self.memory.bytes += size
@@ -331,7 +333,7 @@ class PartitionStream(SendProgress):
         """Whether no request has a batch of it, and the worker packs none."""
         return not self.packing and all(batch.mark is None for batch in self.flight)
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until `is_drained`."""
         if not self.is_drained:
             if self._when_drained is None:
@@ -339,7 +341,7 @@ class PartitionStream(SendProgress):
             await asyncio.shield(self._when_drained)
 
     @property
-    def ahead(self) -> int:
+    def next_offset(self) -> int:
         """The source's offset of the next record to pack."""
         return self.buffer[0].first_offset if self.buffer else self.read_offset
 
@@ -379,7 +381,7 @@ class PartitionStream(SendProgress):
         return self.offsets.epochs.below(self.read_offset) is not None
 
     @property
-    def compacted(self) -> bool:
+    def may_be_compacted(self) -> bool:
         """Whether the source's cleaner may have removed records that are read next."""
         return "compact" in self.settings["cleanup.policy"] or self.read_offset < self.compacted_below
 

@@ -4,10 +4,10 @@
 |---|---|---|
 | begin (after a fence) | steps after the place to continue are dropped | the head: who writes, from which record on |
 | send(runs) | a step where offsets or the epoch do not continue | that step |
-| acked(base offset) | the end advances; another offset than expected: a step | for a session's first batch only |
+| batch_acked(base offset) | the end advances; another offset than expected: a step | for a session's first batch only |
 | pass_over, go_back | the end's source offset moves | no |
-| take_back (all was refused) | later steps are dropped | the head and the steps |
-| go_on (no fence) | stays: promises are kept | nothing, as nothing may be new |
+| reuse_sequences (all was refused) | later steps are dropped | the head and the steps |
+| continue_session (no fence) | stays: promises are kept | nothing, as nothing may be new |
 
 A session is one epoch of the producer in this partition, from a fence to the next one. Its sequences count records from
 0, and after 2^31 - 1 comes 0 again. Every step is on the target's disks before the first sequence after it is sent. So
@@ -29,13 +29,13 @@ from kafka_wire.records.batches import SEQUENCES
 from mirror.partition.leader_epochs import EpochStart
 from mirror.partition.offset_map import End, OffsetMap, Step
 from mirror.partition.provenance import Origin, Writing, origin_of_writing
-from mirror.partition.resume_rules import Life, Resumed, Seen, resume
+from mirror.partition.resume_rules import ResumePoint, Session, TargetLookup, resume
 from mirror.partition.state_records import (
     CHUNK_STEPS,
     Head,
     Partition,
     Record,
-    Stored,
+    StoredState,
     Topics,
     head_record,
     no_steps_record,
@@ -53,7 +53,7 @@ class Contradiction(Exception):
     """A sequence that may be in flight would come to mean another record: a new epoch must begin."""
 
 
-class Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """A batch that got its sequences, and the offset that the target is expected to give it."""
 
     records_before: int
@@ -81,10 +81,10 @@ class _UnderWay(NamedTuple):
 class PartitionState:
     """The state of `partition`, as it is named at the source; new, or as it was stored."""
 
-    def __init__(self, partition: Partition, topics: Topics, stored: Stored | None = None) -> None:
+    def __init__(self, partition: Partition, topics: Topics, stored: StoredState | None = None) -> None:
         self.partition = partition
         self.topics = topics
-        self.life = Life(-1, -1, 0)
+        self.session = Session(-1, -1, 0)
         self.map = OffsetMap((), End(0, 0, 0))
         self._passed: EpochStart | None = None  # of the source's skipped records
         self._first_chunk = self._held_chunk = 0
@@ -93,7 +93,7 @@ class PartitionState:
         if stored is not None:
             head = stored.head
             self.topics = head.topics
-            self.life = Life(head.producer_id, head.producer_epoch, head.life, head.is_transactional)
+            self.session = Session(head.producer_id, head.producer_epoch, head.life, head.is_transactional)
             self.map = OffsetMap(stored.steps, head.end)
             self._first_chunk, self._held_chunk = head.first_chunk, stored.held_chunk
             self._passed = head.passed
@@ -116,21 +116,21 @@ class PartitionState:
     @property
     def producer_ids(self) -> frozenset[int]:
         """Producer ids of this mirror's batches in the target's log; the last one may have written none yet."""
-        return frozenset({*self._former_ids, self.life.producer_id} - {-1})
+        return frozenset({*self._former_ids, self.session.producer_id} - {-1})
 
     # start of a session
 
-    def resume(self, seen: Seen, topics: Topics) -> Resumed:
+    def resume(self, seen: TargetLookup, topics: Topics) -> ResumePoint:
         """Decide where to continue; in another topic the caller sets `source_offset`. Raises StateError."""
         holds_all = self._held_chunk == self._first_chunk
-        return resume(self.topics, topics, self.life, self.map, seen, holds_all=holds_all)
+        return resume(self.topics, topics, self.session, self.map, seen, holds_all=holds_all)
 
     def begin(
         self,
         topics: Topics,
         producer_id: int,
         producer_epoch: int,
-        resumed: Resumed,
+        resumed: ResumePoint,
         target_end: int,
         *,
         is_transactional: bool = False,
@@ -145,18 +145,18 @@ class PartitionState:
             self.drop_map(resumed)
         if origin is not None:
             is_new_log = resumed.verdict == "target_anew"
-            writing = Writing(producer_id, target_end, self.life.producer_id, is_new_log)
+            writing = Writing(producer_id, target_end, self.session.producer_id, is_new_log)
             self.origin = origin_of_writing(self.origin, origin, writing)
         self._go_to(resumed, target_end)
         self._promises = []
         self._must_write_from(self._next)
         self.topics = topics
-        known = dict.fromkeys([*self._former_ids, self.life.producer_id])
+        known = dict.fromkeys([*self._former_ids, self.session.producer_id])
         self._former_ids = tuple(one for one in known if one not in (-1, producer_id))[-FORMER_MAX:]
-        self.life = Life(producer_id, producer_epoch, self._next, is_transactional)
+        self.session = Session(producer_id, producer_epoch, self._next, is_transactional)
         self._is_bound = False
 
-    def drop_map(self, resumed: Resumed) -> None:
+    def drop_map(self, resumed: ResumePoint) -> None:
         """Start a new map, as the steps of the former log are of no use any more."""
         last = self._held_chunk + max(0, len(self.map.steps) - 1) // CHUNK_STEPS
         self._removed += range(self._first_chunk, last + 1)
@@ -164,13 +164,13 @@ class PartitionState:
         self.map = OffsetMap((), End(resumed.records, resumed.source_offset, 0))
         self._passed = None
 
-    def go_on(self, resumed: Resumed, target_end: int) -> None:
+    def continue_session(self, resumed: ResumePoint, target_end: int) -> None:
         """Continue the previous session without a fence; `send` then contradicts none of its batches."""
         assert resumed.verdict in ("found", "position"), "another epoch has to begin"
         self._go_to(resumed, target_end)
         self._is_bound = True
 
-    def _go_to(self, resumed: Resumed, target_end: int) -> None:
+    def _go_to(self, resumed: ResumePoint, target_end: int) -> None:
         end = self.map.end
         self._next, self._next_target, self._source_end = resumed.records, target_end, resumed.source_offset
         self._under_way.clear()
@@ -185,7 +185,7 @@ class PartitionState:
 
     # records in flight
 
-    def send(self, runs: Sequence[Run], source_epoch: int) -> Sent:
+    def send(self, runs: Sequence[Run], source_epoch: int) -> SentBatch:
         """Assign sequences to the records of one batch; they may go once `may_go` says so.
 
         Raises Contradiction, and assigns none, if a previous session may have sent other records under them.
@@ -198,7 +198,9 @@ class PartitionState:
             self._keep(places)
         for step, _ in places if not self._is_bound else ():
             self._promise(step)
-        sent = Sent(self._next, records - self._next, (self._next - self.life.records) % SEQUENCES, self._next_target)
+        sent = SentBatch(
+            self._next, records - self._next, (self._next - self.session.records) % SEQUENCES, self._next_target
+        )
         source_offset, count = runs[-1]
         self._under_way.append(_UnderWay(self._next, sent.size, source_offset + count))
         self._next, self._next_target = records, target
@@ -223,11 +225,11 @@ class PartitionState:
         except ValueError as error:
             raise Contradiction(f"{self._name}: {error}") from error
 
-    def take_back(self, sent: Sent) -> None:
+    def reuse_sequences(self, sent: SentBatch) -> None:
         """Reuse the sequences of this batch and all later ones: by the responses, none of them was appended.
 
         Used if the target refuses a record, which is left out. Never take back a batch that may have arrived: after
-        `go_on` this raises Contradiction, and takes back nothing.
+        `continue_session` this raises Contradiction, and takes back nothing.
         """
         if self._is_bound:
             raise Contradiction(f"{self._name}: a batch that a previous session may have sent cannot be taken back")
@@ -246,11 +248,13 @@ class PartitionState:
         self._writing = None
         self._promises = [*(promise for promise in self._promises if promise < records), records]
 
-    def may_go(self, sent: Sent) -> bool:
+    def may_go(self, sent: SentBatch) -> bool:
         """Return whether the state topic has the meaning of these sequences, or will have it in their transaction."""
-        return self.life.is_transactional or not self._promises or self._promises[0] >= sent.records_before + sent.size
+        return (
+            self.session.is_transactional or not self._promises or self._promises[0] >= sent.records_before + sent.size
+        )
 
-    def acked(self, base_offset: int) -> int:
+    def batch_acked(self, base_offset: int) -> int:
         """Note that the oldest batch in flight is safe, and return how far from its expected offset.
 
         Above 0: others wrote in between, and the map has it now. Below 0: the target has lost acknowledged records, or
@@ -268,7 +272,7 @@ class PartitionState:
             return -1
         self._under_way.popleft()
         self._next_target += away
-        if away and records == self.life.records:  # else a kill would leave the whole session at its expected place
+        if away and records == self.session.records:  # else a kill would leave the whole session at its expected place
             self._promises.insert(0, records + count)
         last = self.map.place_of(records + count - 1)
         assert last is not None
@@ -338,7 +342,7 @@ class PartitionState:
         return self.map.end.records - self._stored_end.records
 
     def write(self) -> Write:
-        """Return the next write; then call `stored` or `not_stored`. One write at a time."""
+        """Return the next write; then call `write_stored` or `not_stored`. One write at a time."""
         assert self._writing is None, "one write at a time"
         steps, removed = self.map.steps, self._removed[:REMOVED_MAX]
         last = max(0, len(steps) - 1) // CHUNK_STEPS
@@ -349,14 +353,14 @@ class PartitionState:
             records.append(steps_record(self.partition, self._held_chunk + number, some))
         head = Head(
             self.topics,
-            self.life.producer_id,
-            self.life.producer_epoch,
-            self.life.records,
+            self.session.producer_id,
+            self.session.producer_epoch,
+            self.session.records,
             self._first_chunk,
             self._held_chunk + last,
             len(steps) - last * CHUNK_STEPS,
             self.map.end,
-            self.life.is_transactional,
+            self.session.is_transactional,
             self._passed_safely,
             self.origin,
             self._former_ids,
@@ -368,7 +372,7 @@ class PartitionState:
         )
         return self._writing
 
-    def stored(self, write: Write) -> None:
+    def write_stored(self, write: Write) -> None:
         """Note that the state topic has this; ignored if a session started or sequences were taken back meanwhile."""
         if write is not self._writing:
             return
@@ -376,7 +380,7 @@ class PartitionState:
         del self._promises[: write.promises]
         del self._removed[: write.removed]
         if self._changed is None:
-            self._let_go()
+            self._drop_old_chunks()
 
     def not_stored(self, write: Write) -> None:
         """Note that it may have this, or not."""
@@ -397,7 +401,7 @@ class PartitionState:
     def _change(self, at: int) -> None:
         self._changed = at if self._changed is None else min(self._changed, at)
 
-    def _let_go(self) -> None:
+    def _drop_old_chunks(self) -> None:
         """Keep only the last chunks in memory."""
         steps = self.map.steps
         while len(steps) > HELD_CHUNKS_MAX * CHUNK_STEPS and steps[2 * CHUNK_STEPS].records < self.map.end.records:

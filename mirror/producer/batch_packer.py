@@ -60,7 +60,7 @@ class BatchPacker:
         results = await self._worker.pack(pack_all, jobs, level)
         if not any(job.forward for job in jobs):
             size = sum(len(result.batch) for result in results if isinstance(result, PackedBatch))
-            self._link.packed(loop.time() - began, size, level)
+            self._link.batch_packed(loop.time() - began, size, level)
         return [batch for job, result in zip(jobs, results, strict=True) if (batch := self._build(job, result))]
 
     def _build(self, job: Job, result: PackedBatch | Exception) -> Batch | None:
@@ -89,6 +89,6 @@ class BatchPacker:
             stream.contradicts = True
             self._resolver.mark_unsure(stream)
             return None
-        life = state.life
+        life = state.session
         stamp(result.batch, *life[:2], sent.base_sequence, transactional=life.is_transactional)
         return Batch(stream, pieces, result, sent)

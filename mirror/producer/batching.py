@@ -38,76 +38,76 @@ PLAIN_BATCHES = 256  # are forwarded before packing is tried again: records chan
 class Job(NamedTuple):
     """The source batches of one batch: merged, or a single one forwarded."""
 
-    lane: PartitionStream
+    stream: PartitionStream
     pieces: list[Piece]
     forward: bool
 
     @property
     def size(self) -> int:
         """The approximate bytes of the batch."""
-        return max(1, int(sum(map(bytes_about, self.pieces)) * self.lane.shrinkage))
+        return max(1, int(sum(map(bytes_about, self.pieces)) * self.stream.shrinkage))
 
 
-def next_job(lane: PartitionStream, link: Link, codec: int, bytes_max: int) -> Job | None:
+def next_job(stream: PartitionStream, link: Link, codec: int, bytes_max: int) -> Job | None:
     """Take the source batches of the stream's next batch out of the buffer, about `bytes_max` once packed.
 
     The stream is `packing` from then on. Return None if nothing may be sent.
     """
     pieces: list[Piece] = []
     unpacked = packed = 0.0
-    while lane.buffer:
-        first = lane.buffer[0]
-        if lane.boundary is not None and first.first_offset < lane.boundary < first.end_offset:
-            lane.cut(lane.boundary)  # it was released and read again
+    while stream.buffer:
+        first = stream.buffer[0]
+        if stream.boundary is not None and first.first_offset < stream.boundary < first.end_offset:
+            stream.cut(stream.boundary)  # it was released and read again
             continue
         if pieces and first.header.leader_epoch != pieces[0].header.leader_epoch:
             break
-        if _forwards(lane, first, link, codec):
+        if _forwards(stream, first, link, codec):
             if not pieces:
-                lane.packing = True
-                lane.plain_left = max(0, lane.plain_left - 1)
-                return Job(lane, [lane.take()], forward=True)
+                stream.packing = True
+                stream.plain_left = max(0, stream.plain_left - 1)
+                return Job(stream, [stream.take()], forward=True)
             break
         share = bytes_about(first)
         too_much = max(
-            (unpacked + share * lane.growth) / lane.batch_bytes_max, (packed + share * lane.shrinkage) / bytes_max
+            (unpacked + share * stream.growth) / stream.batch_bytes_max, (packed + share * stream.shrinkage) / bytes_max
         )
         if pieces and too_much > 1:
             break
         if too_much > 2:  # a large source batch, which would block all others
             end = first.first_offset + max(1, int((first.end_offset - first.first_offset) / too_much))
             if end < first.end_offset:
-                lane.cut(end)
+                stream.cut(end)
                 continue
-        pieces.append(lane.take())
-        unpacked += share * lane.growth
-        packed += share * lane.shrinkage
-        if first.end_offset == lane.boundary:
+        pieces.append(stream.take())
+        unpacked += share * stream.growth
+        packed += share * stream.shrinkage
+        if first.end_offset == stream.boundary:
             break
-    lane.packing = bool(pieces)
-    return Job(lane, pieces, forward=False) if pieces else None
+    stream.packing = bool(pieces)
+    return Job(stream, pieces, forward=False) if pieces else None
 
 
-def _forwards(lane: PartitionStream, piece: Piece, link: Link, codec: int) -> bool:
+def _forwards(stream: PartitionStream, piece: Piece, link: Link, codec: int) -> bool:
     size = len(piece.batch)
-    is_plain = lane.plain_left > 0 and link.is_fast and piece.header.codec == CODEC_NONE
+    is_plain = stream.plain_left > 0 and link.is_fast and piece.header.codec == CODEC_NONE
     goes_on = (is_plain and size >= FORWARDED_FAST_BYTES_MIN) or link.forwards(piece.header.codec, size, codec)
-    return goes_on and size <= lane.batch_bytes_max and may_be_forwarded(piece)
+    return goes_on and size <= stream.batch_bytes_max and may_be_forwarded(piece)
 
 
-def learn(lane: PartitionStream, pieces: Sequence[Piece], packed: PackedBatch, *, was_forwarded: bool) -> None:
+def learn(stream: PartitionStream, pieces: Sequence[Piece], packed: PackedBatch, *, was_forwarded: bool) -> None:
     """Note how these source batches were packed, to estimate the next ones."""
     share = sum(map(bytes_about, pieces))
-    lane.growth = max(1.0, packed.payload_bytes / share)
-    lane.shrinkage = min(1.0, len(packed.batch) / share)
+    stream.growth = max(1.0, packed.payload_bytes / share)
+    stream.shrinkage = min(1.0, len(packed.batch) / share)
     if not was_forwarded:
         is_plain = all(piece.header.codec == CODEC_NONE for piece in pieces)
-        lane.plain_left = PLAIN_BATCHES if is_plain and lane.shrinkage > PLAIN else 0
+        stream.plain_left = PLAIN_BATCHES if is_plain and stream.shrinkage > PLAIN else 0
 
 
 def pack_all(jobs: Sequence[Job], zstd_level: int) -> list[PackedBatch | Exception]:
     """Return a batch for each job, or the error that prevents it."""
-    return [_pack(job, job.lane.codec, zstd_level if job.lane.codec == CODEC_ZSTD else None) for job in jobs]
+    return [_pack(job, job.stream.codec, zstd_level if job.stream.codec == CODEC_ZSTD else None) for job in jobs]
 
 
 def _pack(job: Job, codec: int, level: int | None) -> PackedBatch | Exception:

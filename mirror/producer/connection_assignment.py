@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from mirror.link.bbr_pacing import Beside
+from mirror.link.bbr_pacing import OtherTraffic
 from mirror.link.link_model import Link
 from mirror.partition.send_state import RESTING
 from mirror.partition.stream import PartitionStream
@@ -47,63 +47,63 @@ class ConnectionAssignment:
         self._delivered = self._still_s = 0  # bytes at the last `grow`, and seconds since they changed
         self._is_undaunted = False  # loss slows no connection down
         self._sparse_until = 0.0  # until then there are streams without a backlog
-        self._pipes: dict[tuple[int, int], TargetConnection] = {}
+        self._target_connections: dict[tuple[int, int], TargetConnection] = {}
 
     @property
-    def pipes(self) -> Collection[TargetConnection]:
+    def target_connections(self) -> Collection[TargetConnection]:
         """All existing connections."""
-        return self._pipes.values()
+        return self._target_connections.values()
 
     @property
     def active(self) -> int:
         """The number of connections with a backlog that share the link, one at least."""
-        return max(1, sum(pipe.is_active for pipe in self.pipes))
+        return max(1, sum(connection.is_active for connection in self.target_connections))
 
     @property
     def _connections_max(self) -> int:
         return max(self.connections, CONNECTIONS_UNDAUNTED_MAX) if self._is_undaunted else CONNECTIONS_MAX
 
-    def retire(self, pipe: TargetConnection) -> None:
+    def retire(self, connection: TargetConnection) -> None:
         """Forget a connection that carries nothing any more."""
-        del self._pipes[pipe.node, pipe.number]
+        del self._target_connections[connection.node, connection.number]
 
     # assignment of a stream
 
-    def join(self, lane: PartitionStream, node: int) -> None:
+    def join(self, stream: PartitionStream, node: int) -> None:
         """Assign a stream, of which nothing is in flight, to a connection to this leader."""
-        if lane.pipe is not None:
-            lane.pipe.let_go(lane)
-        waits_long = self._waits_long(lane)
+        if stream.connection is not None:
+            stream.connection.release(stream)
+        waits_long = self._waits_long(stream)
         if waits_long:  # as all do after an outage
-            lane.backlog_until = asyncio.get_running_loop().time() + BACKLOG_S
+            stream.backlog_until = asyncio.get_running_loop().time() + BACKLOG_S
             if self._link.is_lossy:
                 self.connections = (
                     self._connections_max
                 )  # at once: later, a stream with batches in flight would have to wait for them
-        lane.dealt = self._dealt(lane)
-        left, lane.leaves = lane.pipe if lane.leaves else None, False
-        lane.pipe = self.emptiest(node, *lane.dealt, but=left)
-        lane.pipe.lanes.add(lane)
-        lane.pipe.is_free &= not waits_long
+        stream.assigned = self._range_for(stream)
+        left, stream.leaves = stream.connection if stream.leaves else None, False
+        stream.connection = self.emptiest(node, *stream.assigned, but=left)
+        stream.connection.streams.add(stream)
+        stream.connection.is_free &= not waits_long
 
-    def must_move(self, lane: PartitionStream) -> bool:
+    def must_move(self, stream: PartitionStream) -> bool:
         """Return whether another connection must carry a stream that has something to send."""
         now = asyncio.get_running_loop().time()
-        if self.connections > 1 and not _is_backlog(lane, now):
+        if self.connections > 1 and not _is_backlog(stream, now):
             self._sparse_until = now + SPARSE_S
-        return lane.leaves or lane.dealt != self._dealt(lane)
+        return stream.leaves or stream.assigned != self._range_for(stream)
 
-    def _waits_long(self, lane: PartitionStream) -> bool:
+    def _waits_long(self, stream: PartitionStream) -> bool:
         """Return whether more than a batch of it is to be sent, or sent again."""
-        unsent = sum(len(batch.packed.batch) for batch in lane.flight if batch.mark is None)
-        return unsent + lane.buffer_bytes * lane.shrinkage >= 2 * self._link.batch_bytes
+        unsent = sum(len(batch.packed.batch) for batch in stream.flight if batch.mark is None)
+        return unsent + stream.buffer_bytes * stream.shrinkage >= 2 * self._link.batch_bytes
 
-    def _dealt(self, lane: PartitionStream) -> tuple[int, int]:
+    def _range_for(self, stream: PartitionStream) -> tuple[int, int]:
         """Return the range of connections for a stream: one is kept for urgent ones and those without a backlog."""
-        if lane.is_alone:
+        if stream.is_alone:
             return ALONE, ALONE + 1
         now = asyncio.get_running_loop().time()
-        if self.connections == 1 or not _is_backlog(lane, now):
+        if self.connections == 1 or not _is_backlog(stream, now):
             return 0, 1
         return (1 if now < self._sparse_until else 0), self.connections
 
@@ -114,29 +114,39 @@ class ConnectionAssignment:
         """
 
         if first == ALONE:
-            return self._pipe(node, ALONE)
+            return self._connection_to(node, ALONE)
 
         def load(number: int) -> tuple[bool, bool, int]:
-            pipe = self._pipes.get((node, number))
-            return (False, False, 0) if pipe is None else (pipe is but, not pipe.is_free, len(pipe.lanes))
+            connection = self._target_connections.get((node, number))
+            return (
+                (False, False, 0)
+                if connection is None
+                else (connection is but, not connection.is_free, len(connection.streams))
+            )
 
-        shut = {pipe.number for pipe in self.pipes if pipe.node == node and pipe.is_shut}
+        shut = {
+            connection.number
+            for connection in self.target_connections
+            if connection.node == node and connection.is_shut
+        }
         others = [number for number in range(end) if number not in shut]
         number = min([number for number in others if number >= first] or others or range(first, end), key=load)
-        return self._pipe(node, number)
+        return self._connection_to(node, number)
 
-    def _pipe(self, node: int, number: int) -> TargetConnection:
-        if (node, number) not in self._pipes:
-            self._pipes[node, number] = self._make(node, number)
-        return self._pipes[node, number]
+    def _connection_to(self, node: int, number: int) -> TargetConnection:
+        if (node, number) not in self._target_connections:
+            self._target_connections[node, number] = self._make(node, number)
+        return self._target_connections[node, number]
 
-    def has_another(self, pipe: TargetConnection) -> bool:
+    def has_another(self, connection: TargetConnection) -> bool:
         """Return whether its broker answers by another connection."""
-        return any(one.is_up for one in self.pipes if one is not pipe and one.node == pipe.node)
+        return any(
+            one.is_up for one in self.target_connections if one is not connection and one.node == connection.node
+        )
 
-    def has_another_broker(self, pipe: TargetConnection) -> bool:
+    def has_another_broker(self, connection: TargetConnection) -> bool:
         """Return whether another broker is connected."""
-        return any(one.is_up for one in self.pipes if one.node != pipe.node)
+        return any(one.is_up for one in self.target_connections if one.node != connection.node)
 
     # each second
 
@@ -149,74 +159,82 @@ class ConnectionAssignment:
         delivered, self._delivered = self._delivered, self._link.delivered_bytes
         self._still_s = self._still_s + 1 if delivered == self._delivered else 0
         if self._still_s:
-            for pipe in self.pipes if self._still_s >= DOWN_S else ():
-                pipe.forget_loss()
+            for connection in self.target_connections if self._still_s >= DOWN_S else ():
+                connection.forget_loss()
             return
-        segments = [pipe.segments() for pipe in self.pipes]
-        held_up = [pipe.was_held_up() for pipe in self.pipes]
+        segments = [connection.segments() for connection in self.target_connections]
+        held_up = [connection.was_held_up() for connection in self.target_connections]
         loses = any(again and again >= LOSSY * sent for sent, again in segments)
-        is_queued = any(pipe.is_queued for pipe in self.pipes)
+        is_queued = any(connection.is_queued for connection in self.target_connections)
         if loses:
             self._link.is_lossy |= not is_queued
         elif sum(sent for sent, _ in segments) >= JUDGED:  # with fewer segments the last result stays
             self._link.is_lossy = False
-        undaunted = [pipe.bear_loss(is_lossy=self._link.is_lossy) for pipe in self.pipes]
+        undaunted = [connection.bear_loss(is_lossy=self._link.is_lossy) for connection in self.target_connections]
         self._is_undaunted = all(undaunted)
         is_full = self._link.under_way_bytes * 2 >= self._link.limit_bytes
         if ((loses and not is_queued) or any(held_up)) and is_full and self.connections < self._connections_max:
             self.connections += 1
-            for pipe in self.pipes:
-                self._keep(pipe)
-        if len(self._pipes) > 1 or self._link.is_lossy:  # else one connection has the whole link
+            for connection in self.target_connections:
+                self._keep(connection)
+        if len(self._target_connections) > 1 or self._link.is_lossy:  # else one connection has the whole link
             self._share()
-        alone_bytes_s = self._link.rate if sum(not pipe.is_free for pipe in self.pipes) == 1 else None
-        for pipe in self.pipes:
-            pipe.fill(self._beside(pipe), None if pipe.is_free else alone_bytes_s)
+        alone_bytes_s = (
+            self._link.rate if sum(not connection.is_free for connection in self.target_connections) == 1 else None
+        )
+        for connection in self.target_connections:
+            connection.fill(self._other_traffic(connection), None if connection.is_free else alone_bytes_s)
 
-    def _beside(self, pipe: TargetConnection) -> Beside:
-        if asyncio.get_running_loop().time() < self._sparse_until or self._is_mixed(pipe):
-            return Beside.TRICKLES
-        return Beside.BACKLOGS if self.connections > 1 else Beside.NOTHING
+    def _other_traffic(self, connection: TargetConnection) -> OtherTraffic:
+        if asyncio.get_running_loop().time() < self._sparse_until or self._is_mixed(connection):
+            return OtherTraffic.TRICKLES
+        return OtherTraffic.BACKLOGS if self.connections > 1 else OtherTraffic.NOTHING
 
-    def _is_mixed(self, pipe: TargetConnection) -> bool:
+    def _is_mixed(self, connection: TargetConnection) -> bool:
         """Return whether a connection carries other streams in addition to a backlog."""
         now = asyncio.get_running_loop().time()
-        return len({_is_backlog(lane, now) for lane in pipe.lanes}) > 1
+        return len({_is_backlog(stream, now) for stream in connection.streams}) > 1
 
     def _share(self) -> None:
         """Divide the link among the connections with a backlog."""
-        waiting = {pipe: [lane for lane in pipe.lanes if self._waits_long(lane)] for pipe in self.pipes}
-        for pipe, lanes in waiting.items():
-            pipe.is_free = not lanes
+        waiting = {
+            connection: [stream for stream in connection.streams if self._waits_long(stream)]
+            for connection in self.target_connections
+        }
+        for connection, streams in waiting.items():
+            connection.is_free = not streams
         if self.connections > 1:
             self._even_out(waiting)
 
-    def _keep(self, pipe: TargetConnection) -> None:
+    def _keep(self, connection: TargetConnection) -> None:
         """Keep a fair share of the streams on a connection: one that moves waits until nothing of it is in flight."""
         now = asyncio.get_running_loop().time()
-        lanes = [lane for lane in pipe.lanes if _is_backlog(lane, now)]
-        for lane in lanes[: -(-len(lanes) // self.connections)]:
-            first, end = self._dealt(lane)
-            if first <= pipe.number < end:
-                lane.dealt = first, end
+        streams = [stream for stream in connection.streams if _is_backlog(stream, now)]
+        for stream in streams[: -(-len(streams) // self.connections)]:
+            first, end = self._range_for(stream)
+            if first <= connection.number < end:
+                stream.assigned = first, end
 
     def _even_out(self, waiting: Mapping[TargetConnection, list[PartitionStream]]) -> None:
         """Move a backlog to another connection to its leader, if its own is slow and the other has none.
 
         A connection that has lost a segment twice may carry next to nothing for many seconds.
         """
-        pipes, share = list(waiting), (self._link.rate or 0.0) / self.active
-        for pipe in pipes:
-            pipe.pace.tick(share, is_busy=pipe.under_way_bytes > 0 and not pipe.is_free)
-        for pipe in pipes:
-            lane = next((lane for lane in waiting[pipe] if not lane.urgent and lane.send_state not in RESTING), None)
-            if lane is not None and (pipe.pace.is_slow or len(waiting[pipe]) > 1):
-                first, end = self._dealt(lane)
-                others = (one for one in pipes if one.node == pipe.node and first <= one.number < end)
-                lane.leaves = any(one.is_free for one in others)
-                self._consider(lane)
+        connections, share = list(waiting), (self._link.rate or 0.0) / self.active
+        for connection in connections:
+            connection.pace.tick(share, is_busy=connection.under_way_bytes > 0 and not connection.is_free)
+        for connection in connections:
+            stream = next(
+                (stream for stream in waiting[connection] if not stream.urgent and stream.send_state not in RESTING),
+                None,
+            )
+            if stream is not None and (connection.pace.is_slow or len(waiting[connection]) > 1):
+                first, end = self._range_for(stream)
+                others = (one for one in connections if one.node == connection.node and first <= one.number < end)
+                stream.leaves = any(one.is_free for one in others)
+                self._consider(stream)
 
 
-def _is_backlog(lane: PartitionStream, now: float) -> bool:
+def _is_backlog(stream: PartitionStream, now: float) -> bool:
     """Return whether a stream had a backlog a moment ago, and may wait for others."""
-    return now < lane.backlog_until and not lane.urgent
+    return now < stream.backlog_until and not stream.urgent

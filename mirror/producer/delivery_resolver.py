@@ -49,26 +49,26 @@ RESEND_S = 0.1
 class SessionListener(Protocol):
     """The owner of the streams, as it hears of their topics and sessions."""
 
-    def begun(self, lane: PartitionStream, lost: int) -> None:
+    def session_started(self, stream: PartitionStream, lost: int) -> None:
         """Read a stream whose session starts elsewhere; `lost` acknowledged records are not at the target any more."""
 
-    def overtaken(self, text: str) -> None:
+    def mirror_fenced(self, text: str) -> None:
         """Stop: another mirror has taken over."""
 
     def refuse(self, text: str) -> None:
         """Send nothing to this target."""
 
-    def tell(self, name: str, text: str) -> None:
+    def report_problem(self, name: str, text: str) -> None:
         """Report what is wrong with `name`; no text when it is over."""
 
-    def made(self, lane: PartitionStream, settings: dict[str, str]) -> None:
+    def topic_created(self, stream: PartitionStream, settings: dict[str, str]) -> None:
         """Note that the topic of a stream was created, with these settings."""
 
 
 class StreamSender(Protocol):
     """The sender, as the resolver calls it."""
 
-    def consider(self, lane: PartitionStream) -> None:
+    def consider(self, stream: PartitionStream) -> None:
         """Send of a stream if it has something to send."""
 
     def mark_acked(self, stream: PartitionStream, batch: Batch) -> None:
@@ -101,7 +101,7 @@ class DeliveryResolver:
         """Create the topic of a stream if it does not exist, and start its first producer session."""
         await self._start_session(stream, self._make_backoff(), is_there=False)
         stream.resume_sending()
-        self._host.tell(stream.name, "")
+        self._host.report_problem(stream.name, "")
         self._sender.consider(stream)
         stream.memory.room.set()
 
@@ -113,7 +113,7 @@ class DeliveryResolver:
                     if not is_there:
                         made = await self._target.ensure_topic(stream.at_target, stream.partitions, stream.settings)
                         if made is not None:
-                            self._host.made(stream, made)
+                            self._host.topic_created(stream, made)
                     try:
                         await self._placement.join_leader(stream)  # and connects meanwhile
                         await self._target.check_in_sync(stream.at_target)
@@ -132,7 +132,7 @@ class DeliveryResolver:
             except TargetError as error:
                 if stream.send_state is STARTING_SESSION:
                     stream.enter(CREATING_TOPIC)
-                self._host.tell(stream.name, str(error))
+                self._host.report_problem(stream.name, str(error))
                 self._target.forget(stream.target_topic)
                 self._refusals.block(stream)
                 await self._target.pauses.wait(backoff.next_s())
@@ -153,15 +153,15 @@ class DeliveryResolver:
         for batch in reversed(stream.flight):
             stream.return_to_buffer(batch.pieces)
         stream.flight.clear()
-        stream.offsets.take_back()
+        stream.offsets.requeue()
         is_elsewhere = resumed.verdict in ("source_anew", "target_anew") or known != resumed.records
         if is_elsewhere or not stream.has_session:
             stream.begin_at(resumed.source_offset)
-            self._host.begun(stream, resumed.lost)
+            self._host.session_started(stream, resumed.lost)
 
     def back_off(self, stream: PartitionStream, problem: str) -> None:
         """Report the problem of a stream, and send nothing of it for a while, longer each time."""
-        self._host.tell(stream.name, problem)
+        self._host.report_problem(stream.name, problem)
         stream.back_off()
         self._refusals.block(stream)
         self._sender.spawn(
@@ -195,18 +195,18 @@ class DeliveryResolver:
     def note_if_drained(self, stream: PartitionStream) -> None:
         """Report the end of a problem of a stream with nothing left to send: no response will."""
         if stream.is_drained and self.failures.pop(stream, None) is not None:
-            self._host.tell(stream.name, "")
+            self._host.report_problem(stream.name, "")
 
     async def _resolve_in_flight(self, stream: PartitionStream) -> None:
         backoff = self.failures.setdefault(stream, self._make_backoff())
         codes = [LOST if batch.outcome is None else batch.outcome for batch in stream.flight]
         code = next((code for code in codes if code), LOST)
         if FENCED.intersection(codes):
-            self._host.overtaken(f"{stream.name} is refused at the target, as of an older mirror")
+            self._host.mirror_fenced(f"{stream.name} is refused at the target, as of an older mirror")
             await _for_ever()
         if codes and code != LOST and code not in TAKEN_APART:
             said = next((batch.said for batch in stream.flight if batch.said), "") or error_name(code)
-            self._host.tell(stream.name, f"the target refuses what is sent: {said}")
+            self._host.report_problem(stream.name, f"the target refuses what is sent: {said}")
         if codes and nothing_arrived(stream.flight):
             for batch in stream.flight:
                 batch.outcome = None
@@ -225,7 +225,7 @@ class DeliveryResolver:
             self._target.forget(stream.target_topic)
         await self._start_session(stream, backoff, is_there=True)
         if broken is not None:
-            await self._isolation.hold(stream, broken, backoff)
+            await self._isolation.hold_back(stream, broken, backoff)
 
     async def _try_resend(self, stream: PartitionStream, broken: Break | None, backoff: Backoff) -> bool:
         """Send the batches without a response again as they are, if the target still deduplicates them."""
@@ -233,7 +233,7 @@ class DeliveryResolver:
         if is_other or not any(batch.lost for batch in stream.flight) or not self._is_deduplicated(stream):
             return False
         if broken is not None:
-            if not broken.may_repeat:
+            if not broken.may_resend:
                 return False
             await self._isolation.pause(stream, broken, backoff)
         try:
@@ -277,7 +277,7 @@ class DeliveryResolver:
         try:
             await self._placement.join_leader(stream)
         except TargetError as error:
-            self._host.tell(stream.name, str(error))
+            self._host.report_problem(stream.name, str(error))
             self._target.look_anew(stream.target_topic)
             await asyncio.sleep(backoff.next_s())
             await self._start_session(stream, backoff, is_there=False)

@@ -30,7 +30,7 @@ from mirror.producer.target_connection import TargetConnection
 class StreamStarter(Protocol):
     """The sender, as it is called when another connection carries a stream."""
 
-    def consider(self, lane: PartitionStream) -> None:
+    def consider(self, stream: PartitionStream) -> None:
         """Send of a stream if it has something to send."""
 
     def ensure_topic(self, stream: PartitionStream) -> None:
@@ -76,26 +76,26 @@ class LeaderPlacement:
 
     async def leave_unreachable(self, connection: TargetConnection) -> None:
         """Move the streams of a connection whose broker does not answer, if their partitions have another leader."""
-        streams = [stream for stream in connection.lanes if stream.is_quiet]
+        streams = [stream for stream in connection.streams if stream.is_quiet]
         if self._assignment.has_another_broker(connection):  # whose partitions need the memory
-            for stream in connection.lanes:
+            for stream in connection.streams:
                 self._refusals.block(stream)
         with suppress(TargetError):  # the connection itself reports what is wrong
             found = await self._target.topics(sorted({stream.target_topic for stream in streams}))
             for stream in streams:
                 leader = leader_of(found, stream.at_target)
-                is_free = stream.pipe is connection and stream.is_quiet and stream.send_state in MOVABLE
+                is_free = stream.connection is connection and stream.is_quiet and stream.send_state in MOVABLE
                 if is_free and leader.node >= 0:  # a partition without a leader keeps no other one from moving
                     self._assignment.join(stream, leader.node)
-                    self._refusals.forget([stream] if stream.pipe is not connection else [])
+                    self._refusals.forget([stream] if stream.connection is not connection else [])
                     self._sender.consider(stream)
 
     def reassign(self, connection: TargetConnection) -> None:
         """Assign the streams of a connection again that is established again."""
-        self._refusals.forget(connection.lanes)
+        self._refusals.forget(connection.streams)
         if connection.node in self._limits:  # they can differ after a restart of the broker only
             self._sender.spawn_task(self._limits.learn(connection.node))
-        for stream in list(connection.lanes):
+        for stream in list(connection.streams):
             if stream.is_quiet and stream.send_state in MOVABLE:
                 self._assignment.join(stream, connection.node)
                 self._sender.consider(stream)

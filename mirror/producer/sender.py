@@ -34,7 +34,7 @@ from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.connection.connection import Connection
 from mirror.client.append_time_clock import boot_s, wall_ms
 from mirror.client.target_client import Target
-from mirror.ledger.dead_letter import Refused
+from mirror.ledger.dead_letter import RefusedRecord
 from mirror.link.link_model import InFlightRequest, Link
 from mirror.partition.send_state import (
     CHANGING_CONNECTION,
@@ -69,16 +69,16 @@ know yet, if no fence has announced it.
 class Host(SessionListener, Protocol):
     """The owner of the streams."""
 
-    def acked(self, lane: PartitionStream, batch: Batch) -> None:
+    def batch_acked(self, stream: PartitionStream, batch: Batch) -> None:
         """Note that a batch is safe at the target, and all before it."""
 
-    def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
+    def refused_record(self, stream: PartitionStream, refused: RefusedRecord) -> Awaitable[bool]:
         """Resolve a record that the target refuses; return whether it was recorded and the stream goes on after it."""
 
     def connection_lost(self) -> None:
         """Note that a connection to the target ended."""
 
-    def changed(self, lane: PartitionStream) -> None:
+    def offsets_changed(self, stream: PartitionStream) -> None:
         """Note that a stream's offsets may have changed."""
 
     def transaction_ended(self, outcome: str) -> None:
@@ -99,24 +99,26 @@ class Settings(NamedTuple):
 class Sender:
     """Sends for all streams; `quiet` is set while nothing is in flight."""
 
-    def __init__(self, target: Target, lives: ProducerSessions, link: Link, settings: Settings, host: Host) -> None:
-        self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
+    def __init__(self, target: Target, sessions: ProducerSessions, link: Link, settings: Settings, host: Host) -> None:
+        self.target, self.sessions, self.link, self.settings, self.host = target, sessions, link, settings, host
         self.refusals = Refusals(
             link,
             host,
-            lives.note,
+            sessions.note,
             batch_bytes_max=settings.batch_bytes_max,
             buffer_bytes_max=settings.buffer_bytes_max,
         )
-        self.isolation = Isolation(target, link, self.refusals, host.tell)
+        self.isolation = Isolation(target, link, self.refusals, host.report_problem)
         self.transactional_id: str | None = None  # of transactions, which transactional_sender.py ends
         self.quiet = asyncio.Event()
         self.quiet.set()
         self.stopping = False
-        self.dealing = ConnectionAssignment(link, self._make_pipe, self.consider)
+        self.assignment = ConnectionAssignment(link, self._make_pipe, self.consider)
         self._under_way: set[InFlightRequest] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.placement = LeaderPlacement(target, self.dealing, self.refusals, self.isolation.limits, host.tell, self)
+        self.placement = LeaderPlacement(
+            target, self.assignment, self.refusals, self.isolation.limits, host.report_problem, self
+        )
         self.resolver = self._make_resolver()
         self._failures = self.resolver.failures
         self.packer = BatchPacker(link, self.resolver)
@@ -132,7 +134,7 @@ class Sender:
 
     async def close(self) -> None:
         """End every task; batches in flight may arrive or not."""
-        tasks = [*self._tasks, *(pipe.task for pipe in self.dealing.pipes)]
+        tasks = [*self._tasks, *(connection.task for connection in self.assignment.target_connections)]
         for task in tasks:
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -148,7 +150,14 @@ class Sender:
 
     def _make_resolver(self) -> DeliveryResolver:
         return DeliveryResolver(
-            self.target, self.lives, self.host, self, self.placement, self.refusals, self.isolation, self.make_backoff
+            self.target,
+            self.sessions,
+            self.host,
+            self,
+            self.placement,
+            self.refusals,
+            self.isolation,
+            self.make_backoff,
         )
 
     def make_backoff(self) -> Backoff:
@@ -156,28 +165,30 @@ class Sender:
         return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
 
     def _make_pipe(self, node: int, number: int) -> TargetConnection:
-        return TargetConnection(self, self.dealing, self.target.cluster, self.link, self.host.tell, node, number)
+        return TargetConnection(
+            self, self.assignment, self.target.cluster, self.link, self.host.report_problem, node, number
+        )
 
-    def start(self, lane: PartitionStream) -> None:
+    def start(self, stream: PartitionStream) -> None:
         """Begin to send the batches that this stream reads."""
-        lane.batch_bytes_max = self.settings.batch_bytes_max
-        self.ensure_topic(lane)
+        stream.batch_bytes_max = self.settings.batch_bytes_max
+        self.ensure_topic(stream)
 
-    def drop(self, lane: PartitionStream) -> None:
+    def drop(self, stream: PartitionStream) -> None:
         """Send nothing of it any more."""
-        lane.enter(GONE)
-        for task in lane.tasks:
+        stream.enter(GONE)
+        for task in stream.tasks:
             task.cancel()
-        if lane.pipe is not None:
-            lane.pipe.let_go(lane)
-        self._failures.pop(lane, None)
-        self.refusals.held.forget(lane)
-        self.isolation.forget(lane)
-        flight = [piece for batch in (*lane.uncommitted, *lane.flight) for piece in batch.pieces]
-        lane.uncommitted.clear()
-        lane.flight.clear()
-        lane.clear()
-        lane.release(flight)
+        if stream.connection is not None:
+            stream.connection.release(stream)
+        self._failures.pop(stream, None)
+        self.refusals.held.forget(stream)
+        self.isolation.forget(stream)
+        flight = [piece for batch in (*stream.uncommitted, *stream.flight) for piece in batch.pieces]
+        stream.uncommitted.clear()
+        stream.flight.clear()
+        stream.clear()
+        stream.release(flight)
 
     def spawn(self, stream: PartitionStream, work: Coroutine[Any, Any, None]) -> None:
         """Run something for a stream, until that is dropped."""
@@ -190,10 +201,10 @@ class Sender:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(self.ended)
+        task.add_done_callback(self.task_ended)
         return task
 
-    def ended(self, task: asyncio.Task[None]) -> None:
+    def task_ended(self, task: asyncio.Task[None]) -> None:
         """Have `run` raise what a task has raised."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._raise(error)
@@ -208,15 +219,15 @@ class Sender:
 
     def tick(self) -> None:
         """Adapt connections and drained streams; about each second."""
-        self.dealing.grow()
-        for lane in self.refusals.held.read_to_the_end():
-            self.refusals.forget([lane])
-            self.resolver.note_if_drained(lane)
+        self.assignment.grow()
+        for stream in self.refusals.held.read_to_the_end():
+            self.refusals.forget([stream])
+            self.resolver.note_if_drained(stream)
 
-    def begin_anew(self, lane: PartitionStream) -> None:
+    def begin_anew(self, stream: PartitionStream) -> None:
         """Start a session at the start of the source's log, of a stream with nothing left to be sent."""
-        lane.starts_anew = True
-        self.resolver.mark_unsure(lane)
+        stream.starts_anew = True
+        self.resolver.mark_unsure(stream)
 
     # -- topics and leaders
 
@@ -224,78 +235,78 @@ class Sender:
         """Create the topic of a stream if it does not exist, and start a producer session."""
         self.spawn(stream, self.resolver.ensure_topic(stream))
 
-    async def moved(self, pipe: TargetConnection) -> None:
+    async def leader_unreachable(self, connection: TargetConnection) -> None:
         """Find new leaders for the streams of a connection whose broker does not answer."""
-        await self.placement.leave_unreachable(pipe)
+        await self.placement.leave_unreachable(connection)
 
-    def back(self, pipe: TargetConnection) -> None:
+    def back(self, connection: TargetConnection) -> None:
         """Assign the streams of a connection again that is established again."""
-        self.placement.reassign(pipe)
+        self.placement.reassign(connection)
 
     # -- streams that may send
 
-    def consider(self, lane: PartitionStream) -> None:
+    def consider(self, stream: PartitionStream) -> None:
         """Queue a stream if it is ready to send; cheap, and called whenever that may have changed."""
-        offsets = lane.offsets
-        if not lane.packing and offsets.position < lane.ahead:
-            lane.skip(lane.ahead)  # explained, or in the ledger
-        self.host.changed(lane)
-        if lane.send_state is not SENDING or lane.packing or self.stopping:
+        offsets = stream.offsets
+        if not stream.packing and offsets.position < stream.next_offset:
+            stream.skip(stream.next_offset)  # explained, or in the ledger
+        self.host.offsets_changed(stream)
+        if stream.send_state is not SENDING or stream.packing or self.stopping:
             return
-        pipe: TargetConnection = lane.pipe
-        waiting = next((batch for batch in lane.flight if batch.mark is None), None)
-        if waiting is not None and lane.may_go(waiting):
-            pipe.put(lane)
+        connection: TargetConnection = stream.connection
+        waiting = next((batch for batch in stream.flight if batch.mark is None), None)
+        if waiting is not None and stream.may_go(waiting):
+            connection.put(stream)
             return
-        if not lane.buffer or len(lane.flight) >= self._batches_max(lane):
+        if not stream.buffer or len(stream.flight) >= self._batches_max(stream):
             return
-        is_enough = self._is_enough(lane)
-        if self.dealing.must_move(lane):
-            if not lane.flight:  # else two connections would carry it concurrently, in no order
-                lane.enter(CHANGING_CONNECTION)
-                self.spawn(lane, self.placement.change_connection(lane))
+        is_enough = self._is_enough(stream)
+        if self.assignment.must_move(stream):
+            if not stream.flight:  # else two connections would carry it concurrently, in no order
+                stream.enter(CHANGING_CONNECTION)
+                self.spawn(stream, self.placement.change_connection(stream))
         elif is_enough:
-            pipe.put(lane)
+            connection.put(stream)
 
     @staticmethod
-    def _batches_max(lane: PartitionStream) -> int:
+    def _batches_max(stream: PartitionStream) -> int:
         """Return one if the next batch may be refused: a target without the producer's state would take a later one."""
-        may_be_refused = lane.boundary is not None and lane.boundary > lane.offsets.acked
-        return 1 if lane.is_alone or may_be_refused else lane.flight_max
+        may_be_refused = stream.boundary is not None and stream.boundary > stream.offsets.acked
+        return 1 if stream.is_alone or may_be_refused else stream.flight_max
 
-    def _is_enough(self, lane: PartitionStream) -> bool:
+    def _is_enough(self, stream: PartitionStream) -> bool:
         link, loop = self.link, asyncio.get_running_loop()
-        whole_batch = lane.buffer_bytes * lane.shrinkage >= link.batch_bytes
-        if whole_batch or lane.buffer_bytes * lane.growth >= lane.batch_bytes_max:
-            lane.backlog_until = loop.time() + BACKLOG_S
+        whole_batch = stream.buffer_bytes * stream.shrinkage >= link.batch_bytes
+        if whole_batch or stream.buffer_bytes * stream.growth >= stream.batch_bytes_max:
+            stream.backlog_until = loop.time() + BACKLOG_S
             return True
-        waits_s = lane.waits_since + link.linger_s - loop.time()
-        if waits_s <= 0 or lane.urgent:
+        waits_s = stream.waits_since + link.linger_s - loop.time()
+        if waits_s <= 0 or stream.urgent:
             return True
-        if not lane.lingers:
-            lane.lingers = True
-            lane.pipe.lingering[lane] = None
-            loop.call_later(waits_s, self._linger_elapsed, lane)
+        if not stream.lingers:
+            stream.lingers = True
+            stream.connection.lingering[stream] = None
+            loop.call_later(waits_s, self._linger_elapsed, stream)
         return False
 
-    def _linger_elapsed(self, lane: PartitionStream) -> None:
-        lane.lingers = False
-        lane.pipe.lingering.pop(lane, None)
-        self.consider(lane)
+    def _linger_elapsed(self, stream: PartitionStream) -> None:
+        stream.lingers = False
+        stream.connection.lingering.pop(stream, None)
+        self.consider(stream)
 
-    def waited(self, lane: PartitionStream) -> bool:
+    def has_lingered(self, stream: PartitionStream) -> bool:
         """Return whether half of a stream's linger is over: then it joins another request, which costs less."""
-        return asyncio.get_running_loop().time() >= lane.waits_since + self.link.linger_s / 2
+        return asyncio.get_running_loop().time() >= stream.waits_since + self.link.linger_s / 2
 
-    def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
+    def take(self, stream: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the stream's next batch: a final one, or one to pack; None if it has none."""
-        if lane.send_state is not SENDING or lane.packing:
+        if stream.send_state is not SENDING or stream.packing:
             return None
-        waiting = next((batch for batch in lane.flight if batch.mark is None), None)
-        if waiting is not None and lane.may_go(waiting):
+        waiting = next((batch for batch in stream.flight if batch.mark is None), None)
+        if waiting is not None and stream.may_go(waiting):
             return waiting
-        is_full = self.stopping or len(lane.flight) >= self._batches_max(lane)
-        return None if is_full else next_job(lane, self.link, lane.codec, bytes_max)
+        is_full = self.stopping or len(stream.flight) >= self._batches_max(stream)
+        return None if is_full else next_job(stream, self.link, stream.codec, bytes_max)
 
     # -- requests and responses
 
@@ -309,22 +320,22 @@ class Sender:
         requests, above = self.isolation.limits.requests(node, sent)
         for batch in above:
             batch.outcome = ErrorCode.MESSAGE_TOO_LARGE
-            self.resolver.mark_unsure(batch.lane)
+            self.resolver.mark_unsure(batch.stream)
         return sum(self._post(connection, some, told) for some in requests)
 
     def _post(self, connection: Connection, sent: Sequence[Batch], told: Callable[[int], None]) -> int:
         loop = asyncio.get_running_loop()
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in sent:
-            data = PartitionProduceData(index=batch.lane.partition.partition, records=memoryview(batch.packed.batch))
-            topics.setdefault(batch.lane.target_topic, []).append(data)
+            data = PartitionProduceData(index=batch.stream.partition.partition, records=memoryview(batch.packed.batch))
+            topics.setdefault(batch.stream.target_topic, []).append(data)
         request = ProduceRequest(
             transactional_id=self.transactional_id,
             acks=ALL_REPLICAS,
             timeout_ms=int(self.settings.request_timeout_s * 1000),
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
-        mark = self.link.sent(loop.time(), sum(batch.size for batch in sent))
+        mark = self.link.request_sent(loop.time(), sum(batch.size for batch in sent))
         for batch in sent:
             batch.mark, batch.outcome = mark, None
             batch.posted_s = batch.posted_s or boot_s()
@@ -344,37 +355,39 @@ class Sender:
 
     def _admit(self, batch: Batch) -> bool:
         """Return whether a batch may go; a batch that was just packed is in flight from now on."""
-        lane = batch.lane
-        if batch in lane.flight:
-            self.resolver.check_age(lane)
-            return batch.mark is None and lane.send_state not in UNSURE
-        if lane.send_state is GONE:
+        stream = batch.stream
+        if batch in stream.flight:
+            self.resolver.check_age(stream)
+            return batch.mark is None and stream.send_state not in UNSURE
+        if stream.send_state is GONE:
             return False
         if batch.sent is None:
-            lane.skip(batch.end_offset)
-            lane.release(batch.pieces)
+            stream.skip(batch.end_offset)
+            stream.release(batch.pieces)
             return False
-        if lane.offsets.position < batch.pieces[0].first_offset:
-            lane.offsets.skip(batch.pieces[0].first_offset)
-        lane.offsets.send(batch.end_offset)
-        lane.flight_max = BATCHES_MAX if self._is_remembered(lane, batch) else 1
-        is_next = all(before.mark is not None for before in lane.flight)
-        lane.flight.append(batch)
-        if lane.may_go(batch):
+        if stream.offsets.position < batch.pieces[0].first_offset:
+            stream.offsets.skip(batch.pieces[0].first_offset)
+        stream.offsets.send(batch.end_offset)
+        stream.flight_max = BATCHES_MAX if self._is_remembered(stream, batch) else 1
+        is_next = all(before.mark is not None for before in stream.flight)
+        stream.flight.append(batch)
+        if stream.may_go(batch):
             return is_next
-        self.lives.note(lane)
+        self.sessions.note(stream)
         return False
 
-    def _is_remembered(self, lane: PartitionStream, batch: Batch) -> bool:
+    def _is_remembered(self, stream: PartitionStream, batch: Batch) -> bool:
         """Return whether the target still deduplicates this producer, so that a refused batch blocks the next.
 
         It ages a producer by the last batch that it accepted, so that one must be young too.
         """
-        assert lane.state is not None
+        assert stream.state is not None
         oldest_ms = wall_ms() - REMEMBERED_S * 1000
-        begun_at, safe = lane.state.life.records, lane.state.map.end.records
-        is_known = safe > begun_at or (begun_at > 0 and not self.lives.is_unfenced)  # the end of a new log is unknown
-        return is_known and min(lane.remembered_ms, BatchHeader(batch.packed.batch).max_timestamp) >= oldest_ms
+        begun_at, safe = stream.state.session.records, stream.state.map.end.records
+        is_known = safe > begun_at or (
+            begun_at > 0 and not self.sessions.is_unfenced
+        )  # the end of a new log is unknown
+        return is_known and min(stream.remembered_ms, BatchHeader(batch.packed.batch).max_timestamp) >= oldest_ms
 
     def _response_received(
         self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]
@@ -392,70 +405,73 @@ class Sender:
         self._under_way.discard(mark)
         told: dict[tuple[str, int], PartitionProduceResponse] = {}
         if done.cancelled() or done.exception() is not None:
-            self.link.lost(mark)
+            self.link.request_lost(mark)
         else:
-            self.link.acked(now, mark)
+            self.link.request_acked(now, mark)
             for topic in done.result().responses:
                 told |= {(topic.name, one.index): one for one in topic.partition_responses}
         for batch in batches:
             batch.mark = None
             batch.took_s = now - mark.sent_at
-            self._resolve_response(batch, told.get((batch.lane.target_topic, batch.lane.partition.partition)))
+            self._resolve_response(batch, told.get((batch.stream.target_topic, batch.stream.partition.partition)))
         if not self._under_way:
             self.quiet.set()
-        for pipe in self.dealing.pipes:
-            pipe.wake.set()
+        for connection in self.assignment.target_connections:
+            connection.wake.set()
 
     def _resolve_response(self, batch: Batch, answer: PartitionProduceResponse | None) -> None:
-        lane = batch.lane
-        if lane.send_state is GONE or batch not in lane.flight:
+        stream = batch.stream
+        if stream.send_state is GONE or batch not in stream.flight:
             return
         code = LOST if answer is None else answer.error_code
         batch.lost += code in OPEN
-        is_next = batch is lane.flight[0] and lane.send_state not in UNSURE
-        if code == ErrorCode.NONE and is_next and self._record_offset(lane, answer):
-            lane.flight.pop(0)
-            self._on_acked(lane, batch)
-            if self._failures.pop(lane, None) is not None:
-                self.refusals.forget([lane])
-                self.host.tell(lane.name, "")
-            self.consider(lane)
+        is_next = batch is stream.flight[0] and stream.send_state not in UNSURE
+        if code == ErrorCode.NONE and is_next and self._record_offset(stream, answer):
+            stream.flight.pop(0)
+            self._on_acked(stream, batch)
+            if self._failures.pop(stream, None) is not None:
+                self.refusals.forget([stream])
+                self.host.report_problem(stream.name, "")
+            self.consider(stream)
             return
         batch.outcome = code
         batch.said = "" if answer is None else peer_text(answer.error_message)
-        self.resolver.mark_unsure(lane)
+        self.resolver.mark_unsure(stream)
 
-    def _record_offset(self, lane: PartitionStream, answer: PartitionProduceResponse | None) -> bool:
+    def _record_offset(self, stream: PartitionStream, answer: PartitionProduceResponse | None) -> bool:
         """Note the base offset of the first batch in flight; return False if it contradicts the map."""
         assert answer is not None
-        assert lane.state is not None
+        assert stream.state is not None
         if answer.base_offset < 0:
             return False
-        away = lane.state.acked(answer.base_offset)
+        away = stream.state.batch_acked(answer.base_offset)
         if away < 0:
-            lane.answered_below = True
-            self.target.forget(lane.target_topic)  # it may be another of that name
+            stream.answered_below = True
+            self.target.forget(stream.target_topic)  # it may be another of that name
             _log.error(
-                "target_answered_below", **lane.fields(), offset=answer.base_offset, expected=answer.base_offset - away
+                "target_answered_below",
+                **stream.fields(),
+                offset=answer.base_offset,
+                expected=answer.base_offset - away,
             )
-        if away > 0 and lane.state.is_urgent:
-            self.lives.note(lane)
+        if away > 0 and stream.state.is_urgent:
+            self.sessions.note(stream)
         return away >= 0
 
-    def _on_acked(self, lane: PartitionStream, batch: Batch) -> None:
+    def _on_acked(self, stream: PartitionStream, batch: Batch) -> None:
         """Handle a batch that all replicas have."""
-        self.mark_acked(lane, batch)
+        self.mark_acked(stream, batch)
 
     def mark_acked(self, stream: PartitionStream, batch: Batch) -> None:
         """Note that a batch is safe at the target, and all before it; it is not in flight any more."""
         assert stream.state is not None
         stream.offsets.ack(stream.state.map.end.target_offset)
         stream.remembered_ms = BatchHeader(batch.packed.batch).max_timestamp
-        self.host.acked(stream, batch)
+        self.host.batch_acked(stream, batch)
         stream.release(batch.pieces)
         self.isolation.batch_acked(stream, batch)
 
-    def connection_lost(self, pipe: TargetConnection) -> None:
+    def connection_lost(self, connection: TargetConnection) -> None:
         """Note that a connection ended."""
-        self.isolation.connection_lost(pipe)
+        self.isolation.connection_lost(connection)
         self.host.connection_lost()

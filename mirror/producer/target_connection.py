@@ -20,7 +20,7 @@ from kafka_wire.cluster import Cluster
 from kafka_wire.connection.connection import Connection
 from kafka_wire.connection.errors import WireError
 from kafka_wire.connection.tcp_connect import WindowUse
-from mirror.link.bbr_pacing import Beside, Filling
+from mirror.link.bbr_pacing import Filling, OtherTraffic
 from mirror.link.link_model import BATCH_BYTES_MIN, LEAST_BYTES, Link, Pace
 from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.batching import Job
@@ -41,28 +41,28 @@ class SendQueue:
 
     def __init__(self) -> None:
         self.urgent: dict[PartitionStream, None] = {}
-        self.others: dict[PartitionStream, None] = {}
+        self.ordinary: dict[PartitionStream, None] = {}
 
-    def add(self, lane: PartitionStream) -> None:
+    def add(self, stream: PartitionStream) -> None:
         """Append a stream; if it is queued already, it keeps its place."""
-        (self.urgent if lane.urgent else self.others)[lane] = None
+        (self.urgent if stream.urgent else self.ordinary)[stream] = None
 
-    def discard(self, lane: PartitionStream) -> None:
+    def discard(self, stream: PartitionStream) -> None:
         """Remove a stream if it is queued."""
-        self.urgent.pop(lane, None)
-        self.others.pop(lane, None)
+        self.urgent.pop(stream, None)
+        self.ordinary.pop(stream, None)
 
-    def __contains__(self, lane: PartitionStream) -> bool:
-        return lane in self.urgent or lane in self.others
+    def __contains__(self, stream: PartitionStream) -> bool:
+        return stream in self.urgent or stream in self.ordinary
 
     def __bool__(self) -> bool:
-        return bool(self.urgent or self.others)
+        return bool(self.urgent or self.ordinary)
 
 
 class BatchSource(Protocol):
     """The sender, as a connection calls it: batches to send, and events of the connection."""
 
-    def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
+    def take(self, stream: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the stream's next batch: a final one, or one to pack; None if it has none."""
 
     @property
@@ -72,22 +72,22 @@ class BatchSource(Protocol):
     def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
         """Write the batches; return the bytes in flight, with which `told` is called once they are answered or lost."""
 
-    def consider(self, lane: PartitionStream) -> None:
+    def consider(self, stream: PartitionStream) -> None:
         """Queue a stream if it is ready to send."""
 
-    def waited(self, lane: PartitionStream) -> bool:
+    def has_lingered(self, stream: PartitionStream) -> bool:
         """Return whether half of a stream's linger time is over."""
 
-    async def moved(self, pipe: TargetConnection) -> None:
+    async def leader_unreachable(self, connection: TargetConnection) -> None:
         """Find new leaders for the streams of a connection whose broker does not answer."""
 
-    def back(self, pipe: TargetConnection) -> None:
+    def back(self, connection: TargetConnection) -> None:
         """Note that a connection is established again."""
 
-    def connection_lost(self, pipe: TargetConnection) -> None:
+    def connection_lost(self, connection: TargetConnection) -> None:
         """Note that a connection ended."""
 
-    def ended(self, task: asyncio.Task[None]) -> None:
+    def task_ended(self, task: asyncio.Task[None]) -> None:
         """Report what the task of a connection raised."""
 
 
@@ -98,10 +98,10 @@ class Connections(Protocol):
     def active(self) -> int:
         """The number of connections with a backlog that share the link, one at least."""
 
-    def has_another(self, pipe: TargetConnection) -> bool:
+    def has_another(self, connection: TargetConnection) -> bool:
         """Return whether the broker of this connection answers by another one."""
 
-    def retire(self, pipe: TargetConnection) -> None:
+    def retire(self, connection: TargetConnection) -> None:
         """Forget a connection that carries nothing any more."""
 
 
@@ -114,22 +114,22 @@ class TargetConnection:
         connections: Connections,
         cluster: Cluster,
         link: Link,
-        tell: Callable[[str, str], None],
+        report_problem: Callable[[str, str], None],
         node: int,
         number: int,
     ) -> None:
-        """`tell` reports what is wrong with a name; no text when it is over."""
+        """`report_problem` reports what is wrong with a name; no text when it is over."""
         self.node, self.number = node, number
         self._source, self._connections, self._cluster = source, connections, cluster
-        self._link, self._tell_problem = link, tell
+        self._link, self._tell_problem = link, report_problem
         self._trouble = f"target broker {node}" + (f", connection {number}" if number else "")
-        self.lanes: set[PartitionStream] = set()
+        self.streams: set[PartitionStream] = set()
         self.ready = SendQueue()
         self.sparse = SendQueue()  # streams without a backlog, which go first
         self.lingering: dict[PartitionStream, None] = {}  # streams with data that wait for more
         self.wake = asyncio.Event()
         self.task = asyncio.ensure_future(self._run())
-        self.task.add_done_callback(source.ended)
+        self.task.add_done_callback(source.task_ended)
         self.under_way_bytes = 0  # of this connection, as those of the link
         self.pace = Pace()
         self.is_free = True  # no stream of it had a backlog a moment ago
@@ -139,19 +139,19 @@ class TargetConnection:
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
         self._windowed: WindowUse | None = None
 
-    def put(self, lane: PartitionStream) -> None:
+    def put(self, stream: PartitionStream) -> None:
         """Queue a stream that has data to send."""
-        turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
-        if lane not in self.ready and lane not in self.sparse:
-            turns.add(lane)
+        turns = self.ready if asyncio.get_running_loop().time() < stream.backlog_until else self.sparse
+        if stream not in self.ready and stream not in self.sparse:
+            turns.add(stream)
             self.wake.set()
 
-    def let_go(self, lane: PartitionStream) -> None:
+    def release(self, stream: PartitionStream) -> None:
         """Carry a stream no more."""
-        self.lanes.discard(lane)
-        self.ready.discard(lane)
-        self.sparse.discard(lane)
-        self.lingering.pop(lane, None)
+        self.streams.discard(stream)
+        self.ready.discard(stream)
+        self.sparse.discard(stream)
+        self.lingering.pop(stream, None)
 
     @property
     def is_active(self) -> bool:
@@ -183,7 +183,7 @@ class TargetConnection:
         """Fill a link that loses segments of itself nevertheless; return whether the kernel allows it."""
         return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
 
-    def fill(self, beside: Beside, alone_bytes_s: float | None) -> None:
+    def fill(self, other_traffic: OtherTraffic, alone_bytes_s: float | None) -> None:
         """Make a backlog fill a lossy link, with few packets waiting if other streams share it; call it each second.
 
         `alone_bytes_s` is the link's rate if this is the only connection with a backlog.
@@ -191,7 +191,7 @@ class TargetConnection:
         if self._connection is None:
             return
         filled, now = None if self.is_free else self._connection.link_fill(), asyncio.get_running_loop().time()
-        told = self._filling.tick(now, filled, beside, alone_bytes_s)
+        told = self._filling.tick(now, filled, other_traffic, alone_bytes_s)
         if told is not None:
             self._connection.limit_rate(told.rate_max)
             if told.begins_anew:
@@ -221,13 +221,13 @@ class TargetConnection:
             try:
                 connection = await self._cluster.connection(self.node, self.number)
             except WireError as error:
-                if not self.lanes:
+                if not self.streams:
                     self._tell_problem(self._trouble, "")
                     self._connections.retire(self)
                     return
-                self._tell(str(error))
+                self._report(str(error))
                 self.is_shut = self._connections.has_another(self)
-                await self._source.moved(self)
+                await self._source.leader_unreachable(self)
                 await asyncio.sleep(AGAIN_S)  # `Line` itself has the backoff
                 continue
             self.is_shut = False
@@ -235,7 +235,7 @@ class TargetConnection:
             self._segments, self._windowed = [], None
             self.bear_loss(is_lossy=self._link.is_lossy)
             self.pace = Pace()
-            self._tell("")
+            self._report("")
             self._source.back(self)
             closed = asyncio.ensure_future(connection.wait_closed())
             closed.add_done_callback(lambda _: self.wake.set())
@@ -244,9 +244,9 @@ class TargetConnection:
             finally:
                 closed.cancel()
             self._source.connection_lost(self)
-            self._tell(str(connection.end_error))
+            self._report(str(connection.end_error))
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._tell_problem("target", "")  # a broker of it is known by now
         self._tell_problem(self._trouble, text)
 
@@ -265,14 +265,14 @@ class TargetConnection:
             packed = await self._source.pack([one for one in load if isinstance(one, Job)])
             self._post(connection, [*final, *packed])
             for one in load:
-                self._source.consider(one.lane)
+                self._source.consider(one.stream)
 
     def _post(self, connection: Connection, batches: list[Batch]) -> None:
-        def told(size: int) -> None:
+        def count_delivered(size: int) -> None:
             self.under_way_bytes -= size
             self.pace.delivered_bytes += size
 
-        self.under_way_bytes += self._source.post(self.node, connection, batches, told)
+        self.under_way_bytes += self._source.post(self.node, connection, batches, count_delivered)
 
     def _load(self) -> list[Batch | Job]:
         """Take batches from the streams round robin while there is room; sparse streams go first, and need no room.
@@ -283,7 +283,7 @@ class TargetConnection:
         if self.number == ALONE:
             return self._load_alone()
         link, active = self._link, self._connections.active
-        is_left = self.pace.is_slow and any(lane.leaves for lane in self.lanes)
+        is_left = self.pace.is_slow and any(stream.leaves for stream in self.streams)
         share = min(link.limit_bytes // active, LEAST_BYTES if is_left else link.limit_bytes)
         room = min(link.limit_bytes - link.under_way_bytes, share - self.under_way_bytes)
         batch_bytes = link.batch_bytes
@@ -291,12 +291,12 @@ class TargetConnection:
             batch_bytes = max(BATCH_BYTES_MIN, min(batch_bytes, share // BATCHES_SHARE))
         load: list[Batch | Job] = []
         if self.sparse and len(self.lingering) < LANES_MAX:
-            for lane in self.lingering:
-                if self._source.waited(lane):
-                    self.sparse.add(lane)
+            for stream in self.lingering:
+                if self._source.has_lingered(stream):
+                    self.sparse.add(stream)
         crumb = batch_bytes // CRUMB  # of the bounded batch: else the bound might leave crumbs only
         left = self._take(self.sparse.urgent, load, batch_bytes, crumb)
-        left = self._take(self.sparse.others, load, left, crumb)
+        left = self._take(self.sparse.ordinary, load, left, crumb)
         if not self.under_way_bytes or room >= batch_bytes // 2:
             self._take_ready(load, max(left, batch_bytes // 2), crumb)
         return load
@@ -304,27 +304,27 @@ class TargetConnection:
     def _load_alone(self) -> list[Batch | Job]:
         """Take one batch of one stream, once nothing is in flight: if the connection breaks, that batch caused it."""
         load: list[Batch | Job] = []
-        for turns in (self.sparse.urgent, self.sparse.others, self.ready.urgent, self.ready.others):
+        for turns in (self.sparse.urgent, self.sparse.ordinary, self.ready.urgent, self.ready.ordinary):
             while turns and not (load or self.under_way_bytes):
-                lane = next(iter(turns))
-                del turns[lane]
-                taken = self._source.take(lane, self._link.batch_bytes)
+                stream = next(iter(turns))
+                del turns[stream]
+                taken = self._source.take(stream, self._link.batch_bytes)
                 load += [] if taken is None else [taken]
         return load
 
     def _take_ready(self, load: list[Batch | Job], left: int, crumb: int) -> None:
         turns = self.ready
-        kept = int(left * (1 - URGENT_SHARE)) if turns.others else 0
+        kept = int(left * (1 - URGENT_SHARE)) if turns.ordinary else 0
         left = self._take(turns.urgent, load, left - kept, crumb) + kept
-        left = self._take(turns.others, load, left, crumb)
+        left = self._take(turns.ordinary, load, left, crumb)
         self._take(turns.urgent, load, left, crumb)
 
     def _take(self, turns: dict[PartitionStream, None], load: list[Batch | Job], left: int, crumb: int) -> int:
         """Take batches from these streams round robin; return the bytes left. Less than `crumb` is no batch."""
         while turns and left > crumb and len(load) < LANES_MAX:
-            lane = next(iter(turns))
-            del turns[lane]
-            taken = self._source.take(lane, left)
+            stream = next(iter(turns))
+            del turns[stream]
+            taken = self._source.take(stream, left)
             if taken is not None:
                 load.append(taken)
                 left -= taken.size

@@ -38,7 +38,7 @@ class Transactions(Protocol):
     committed_records: dict[PartitionStream, int]
 
     @property
-    def settled(self) -> asyncio.Event:
+    def resolved_event(self) -> asyncio.Event:
         """Is set while no transaction is broken."""
 
     def is_stale(self, stream: PartitionStream) -> bool:
@@ -80,7 +80,7 @@ class TransactionalResolver(DeliveryResolver):
                 if code in MOVED | SHORT:
                     self._target.forget(stream.target_topic)
                 self._transactions.break_off(
-                    f"{stream.name}: {_said(stream, code)}", was_fenced=bool(FENCED.intersection(codes))
+                    f"{stream.name}: {_reason(stream, code)}", was_fenced=bool(FENCED.intersection(codes))
                 )
             broken = await self._isolation.note(stream)  # not before: the transaction would be committed without these
             if is_current:
@@ -89,7 +89,7 @@ class TransactionalResolver(DeliveryResolver):
         while self._transactions.is_stale(stream):  # another stream has had all start again meanwhile
             await self._start_session(stream, backoff, is_there=True)
         if broken is not None:
-            await self._isolation.hold(stream, broken, backoff)
+            await self._isolation.hold_back(stream, broken, backoff)
 
     @staticmethod
     def _may_send_again(stream: PartitionStream, codes: list[int]) -> bool:
@@ -104,7 +104,7 @@ class TransactionalResolver(DeliveryResolver):
     async def _start_session(self, stream: PartitionStream, backoff: Backoff, *, is_there: bool) -> None:
         if not self._transactions.is_stale(stream):
             self._transactions.break_off(f"{stream.name} starts again")
-        await self._transactions.settled.wait()
+        await self._transactions.resolved_event.wait()
         stream.flight[:0], stream.uncommitted = stream.uncommitted, []
         await super()._start_session(stream, backoff, is_there=is_there)
 
@@ -126,7 +126,7 @@ class TransactionalResolver(DeliveryResolver):
             state.go_back(acked, stream.offsets.epochs.below(acked))
 
 
-def _said(stream: PartitionStream, code: int) -> str:
+def _reason(stream: PartitionStream, code: int) -> str:
     if code == LOST:
         return "no answer" if stream.flight else "it starts again"
     return next((batch.said for batch in stream.flight if batch.said), "") or error_name(code)

@@ -52,7 +52,7 @@ class GapResolver:
         """Move the position to `end`, where the next batch begins; raises SourceError, UntoldError."""
         reading = stream.reading
         await self._renew_topic_config(stream, end)
-        if end > stream.crossed_to and gap_rules.judge_jump(compacted=stream.compacted) == "missing":
+        if end > stream.crossed_to and gap_rules.classify_jump(compacted=stream.may_be_compacted) == "missing":
             await self._losses.write_loss(stream, "source_offset_jump", stream.read_offset, end)
         if stream.reading is reading:
             stream.read_offset, stream.crossed_to = end, max(end, stream.crossed_to)
@@ -83,7 +83,7 @@ class GapResolver:
             await self._resolve(stream, starts[partition], ends[partition])
 
     async def _resolve(self, stream: PartitionStream, log_start: int, log_end: int) -> None:
-        verdict = gap_rules.judge_out_of_range(stream.read_offset, log_start, log_end)
+        verdict = gap_rules.classify_out_of_range(stream.read_offset, log_start, log_end)
         if verdict.first_offset < verdict.end_offset:
             reading = stream.reading
             await self._losses.write_loss(

@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 
-def judge_jump(*, compacted: bool) -> Literal["compacted", "missing"]:
+def classify_jump(*, compacted: bool) -> Literal["compacted", "missing"]:
     """Return the verdict on offsets that no batch of the log covers."""
     return "compacted" if compacted else "missing"
 
@@ -44,7 +44,7 @@ class OutOfRange(NamedTuple):
     end_offset: int
 
 
-def judge_out_of_range(position: int, log_start: int, log_end: int) -> OutOfRange:
+def classify_out_of_range(position: int, log_start: int, log_end: int) -> OutOfRange:
     """Return the lost offsets and the place to continue; nothing is lost if the two offsets are equal."""
     if position < log_start:
         return OutOfRange(log_start, position, log_start)

@@ -20,7 +20,7 @@ from mirror.config import Config
 from mirror.partition.stream import PartitionStream
 from mirror.replication.active_period import ActivePeriod
 from mirror.status import running_report
-from mirror.status.lag_watch import Lags, Watched
+from mirror.status.lag_watch import Lags, WatchedParts
 from mirror.status.report import Report
 
 SILENT_S = 5.0  # without a response, after which a side counts as away
@@ -30,7 +30,7 @@ WATCH_S = 1.0
 class HealthWatch:
     """Watches one mirror; `run` and `ask_ends` are tasks, `report` may be called at any time."""
 
-    def __init__(self, config: Config, clients: Clients, watched: Watched, period: ActivePeriod) -> None:
+    def __init__(self, config: Config, clients: Clients, watched: WatchedParts, period: ActivePeriod) -> None:
         self._config, self._clients, self._watched, self._period = config, clients, watched, period
         self._lags = Lags(watched, config.stall_timeout_ms / 1000, config.buffer_bytes_max)
         self._started_at = time.monotonic()
@@ -77,7 +77,7 @@ class HealthWatch:
         watched = self._watched
         running = running_report.Running(
             config=self._config,
-            lanes=watched.lanes.values(),
+            streams=watched.streams.values(),
             progress=watched.progress,
             link=watched.link,
             ends=(self._clients.source, self._clients.target),

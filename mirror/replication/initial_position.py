@@ -20,7 +20,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.client.log_queries import Asking, Content
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
-from mirror.partition.resume_rules import Resumed
+from mirror.partition.resume_rules import ResumePoint
 from mirror.partition.source_offsets import Commit
 from mirror.partition.stream import PartitionStream
 from mirror.replication.loss_writer import LossWriter
@@ -36,7 +36,7 @@ class InitialPosition:
     def __init__(self, source: Source, target: Target, losses: LossWriter) -> None:
         self._source, self._target, self._losses = source, target, losses
 
-    async def find(self, stream: PartitionStream, resumed: Resumed, target_end: int) -> int:
+    async def find(self, stream: PartitionStream, resumed: ResumePoint, target_end: int) -> int:
         """Return the source's offset at which a stream without state starts: the group's position, or the log's start.
 
         `resumed` is the verdict on its state, `target_end` the target's end offset. Raises SourceError, TargetError.
@@ -56,7 +56,7 @@ class InitialPosition:
             return stream.offsets.acked
         return await mirrored_up_to(self._source, self._target, stream, stream.commit, target_end)
 
-    async def _log_start(self, stream: PartitionStream, resumed: Resumed) -> int:
+    async def _log_start(self, stream: PartitionStream, resumed: ResumePoint) -> int:
         starts, _ = await self._source.bounds([stream.partition])
         is_known = stream.state is not None or stream.commit is not None
         start, mirrored = starts[stream.partition], stream.offsets.acked if is_known else resumed.source_offset
@@ -65,7 +65,9 @@ class InitialPosition:
         return start
 
 
-async def mirrored_up_to(source: Source, target: Target, lane: PartitionStream, commit: Commit, target_end: int) -> int:
+async def mirrored_up_to(
+    source: Source, target: Target, stream: PartitionStream, commit: Commit, target_end: int
+) -> int:
     """Return the source's offset of the first record after the commit that the target, ending at `target_end`, lacks.
 
     Raises SourceError, TargetError.
@@ -75,14 +77,14 @@ async def mirrored_up_to(source: Source, target: Target, lane: PartitionStream, 
     if begin >= target_end:
         return commit.offset
     places: dict[int, list[int]] = {}  # of each content's hash
-    async for offset, content in _contents(source, lane.partition, commit.offset, window):
+    async for offset, content in _contents(source, stream.partition, commit.offset, window):
         places.setdefault(hash(content), []).append(offset)
     at = commit.offset
-    async for _, content in _contents(target, lane.at_target, begin, window):
+    async for _, content in _contents(target, stream.at_target, begin, window):
         found = places.get(hash(content), ())
         if len(found) == 1 or commit.sent_times == 1:
             at = next((offset + 1 for offset in found if offset >= at), at)
-    _log.info("taken_over", **lane.fields(), position=commit.offset, offset=at)
+    _log.info("taken_over", **stream.fields(), position=commit.offset, offset=at)
     return at
 
 

@@ -28,7 +28,7 @@ BACKOFF_FIRST_S = 0.1
 
 
 class LossWriter:
-    """Writes for one mirror, one write at a time. `tell` reports a problem of a topic; empty text ends it."""
+    """Writes for one mirror, one write at a time. `report_problem` reports a problem of a topic; empty text ends it."""
 
     def __init__(
         self,
@@ -36,16 +36,22 @@ class LossWriter:
         config: Config,
         metrics: Metrics,
         node: str,
-        tell: Callable[[str, str], None],
+        report_problem: Callable[[str, str], None],
     ) -> None:
         """`source` writes to the source cluster; `node` names this mirror in each entry."""
-        self._source, self._config, self._metrics, self._node, self._tell = source, config, metrics, node, tell
+        self._source, self._config, self._metrics, self._node, self._report_problem = (
+            source,
+            config,
+            metrics,
+            node,
+            report_problem,
+        )
         self._made: set[str] = set()  # topics that exist
         self._turn = asyncio.Lock()
 
     async def write_loss(
         self,
-        lane: PartitionStream,
+        stream: PartitionStream,
         cause: losses.Cause,
         first: int,
         end: int,
@@ -53,11 +59,11 @@ class LossWriter:
         occasion: str = "",
     ) -> None:
         """Record that the records in [first, end) are lost."""
-        records = end - first if cause == "record_refused" or not lane.compacted else None
+        records = end - first if cause == "record_refused" or not stream.may_be_compacted else None
         entry = losses.loss(
             cause,
-            lane.partition.topic,
-            lane.partition.partition,
+            stream.partition.topic,
+            stream.partition.partition,
             first,
             end,
             records=records,
@@ -66,7 +72,7 @@ class LossWriter:
             node=self._node,
             occasion=occasion,
         )
-        _log.error("loss", cause=cause, **lane.fields(), first_offset=first, last_offset=end - 1, records=records)
+        _log.error("loss", cause=cause, **stream.fields(), first_offset=first, last_offset=end - 1, records=records)
         key, value = losses.encode(entry)
         await self._write(
             "ledger", LEDGER_TOPIC, LEDGER_CONFIG, lambda s: self._source.write(LEDGER_TOPIC, key, value, s)
@@ -97,9 +103,9 @@ class LossWriter:
                 self._made.add(topic)
             await write(self._config.delivery_timeout_ms / 1000)
         except TargetError as error:
-            self._tell(name, str(error))
+            self._report_problem(name, str(error))
             self._made.clear()
             await self._source.close()
             return False
-        self._tell(name, "")
+        self._report_problem(name, "")
         return True

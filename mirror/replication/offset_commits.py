@@ -24,23 +24,29 @@ LOOK_AT_ALL_S = 60.0
 
 
 class OffsetCommitter:
-    """Commits for one mirror, a member of the group by `standby`. `tell` reports a problem; empty text ends it."""
+    """Commits for one mirror, a member of the group by `standby`. `report_problem`: empty text ends one."""
 
     def __init__(
         self,
         source: Source,
         standby: Standby,
-        lanes: Callable[[], Collection[PartitionStream]],
+        streams: Callable[[], Collection[PartitionStream]],
         config: Config,
-        tell: Callable[[str, str], None],
+        report_problem: Callable[[str, str], None],
     ) -> None:
-        self._source, self._standby, self._lanes, self._config, self._tell = source, standby, lanes, config, tell
+        self._source, self._standby, self._streams, self._config, self._report_problem = (
+            source,
+            standby,
+            streams,
+            config,
+            report_problem,
+        )
         self._changed: set[PartitionStream] = set()  # since the last commit
         self._looked_at_all = time.monotonic()
 
-    def position_changed(self, lane: PartitionStream) -> None:
+    def position_changed(self, stream: PartitionStream) -> None:
         """Commit a stream's position with the next commit."""
-        self._changed.add(lane)
+        self._changed.add(stream)
 
     async def run(self) -> None:
         """Commit until this is cancelled."""
@@ -50,35 +56,35 @@ class OffsetCommitter:
             try:
                 await self._store(self._next, self._to_commit())
                 backoff.reset()
-                self._tell("commit", "")
+                self._report_problem("commit", "")
             except NotOurTurnError:
                 continue  # the group says first which mirror is active, then the commit follows
             except SourceError as error:
-                self._tell("commit", str(error))
+                self._report_problem("commit", str(error))
                 await asyncio.sleep(backoff.next_s())
 
     async def commit_all(self) -> None:
         """Commit each position that has changed, once; raises SourceError."""
-        await self._store(lambda lane: lane.offsets.next_commit(lane.writers.passed_over), self._lanes())
+        await self._store(lambda lane: lane.offsets.next_commit(lane.writers.passed_over), self._streams())
 
-    def _next(self, lane: PartitionStream) -> Commit | None:
+    def _next(self, stream: PartitionStream) -> Commit | None:
         """Return the commit of a stream: a new position, or one so old that Kafka would delete it one day."""
-        again = time.monotonic() - lane.stored_at >= self._config.commit_again_ms / 1000
-        return lane.offsets.next_commit(lane.writers.passed_over, again=again)
+        again = time.monotonic() - stream.stored_at >= self._config.commit_again_ms / 1000
+        return stream.offsets.next_commit(stream.writers.passed_over, repeat=again)
 
     def _to_commit(self) -> set[PartitionStream]:
         """Return the streams that have changed; now and then all, as Kafka deletes positions that are not renewed."""
         changed, self._changed = self._changed, set()
         if time.monotonic() - self._looked_at_all >= min(LOOK_AT_ALL_S, self._config.commit_again_ms / 1000):
             self._looked_at_all = time.monotonic()
-            changed.update(self._lanes())
-        return {lane for lane in changed if not lane.is_gone}
+            changed.update(self._streams())
+        return {stream for stream in changed if not stream.is_gone}
 
     async def _store(
-        self, choose: Callable[[PartitionStream], Commit | None], lanes: Iterable[PartitionStream]
+        self, choose: Callable[[PartitionStream], Commit | None], streams: Iterable[PartitionStream]
     ) -> None:
-        chosen = {lane: (lane.offsets, choose(lane)) for lane in lanes}
-        commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
+        chosen = {stream: (stream.offsets, choose(stream)) for stream in streams}
+        commits = {stream.partition: commit for stream, (_, commit) in chosen.items() if commit is not None}
         if not commits:
             return
         try:
@@ -86,7 +92,7 @@ class OffsetCommitter:
         except SourceError:
             self._changed.update(chosen)
             raise
-        for lane, (offsets, commit) in chosen.items():
+        for stream, (offsets, commit) in chosen.items():
             if commit is not None:
-                offsets.stored(commit)
-                lane.stored_at = time.monotonic()
+                offsets.commit_stored(commit)
+                stream.stored_at = time.monotonic()

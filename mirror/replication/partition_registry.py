@@ -90,7 +90,7 @@ class PartitionRegistry:
             elif stream.topic_id not in (None, wanted[partition].topic_id):
                 self.drop(stream, "topic_made_anew")
             else:
-                stream.found(wanted[partition])
+                stream.metadata_received(wanted[partition])
         new = {TopicPartition(*one): topic for one, topic in wanted.items() if one not in self.streams}
         all_added = await self._add(new, found)
         await self.check_positions()
@@ -100,7 +100,7 @@ class PartitionRegistry:
         """Check the positions of streams that may not be read yet; raises SourceError."""
         self.must_check = False
         self.admission.refuse_blind()
-        await self._positions.settle(list(self.streams.values()))
+        await self._positions.check(list(self.streams.values()))
 
     async def check_again(self, partitions: Iterable[TopicPartition]) -> None:
         """Check these positions by the present leader epochs; raises SourceError, OriginsChangedError."""
@@ -158,7 +158,7 @@ class PartitionRegistry:
         new = {tp: topic for tp, topic in new.items() if tp not in unknown}
         positions = {tp: max(commits[tp].offset if tp in commits else 0, starts.get(tp, 0)) for tp in new}
         positions = await self.admission.past_known(new, positions, commits)
-        verdicts = self.admission.judged({tp.topic: topic for tp, topic in new.items()}, positions)
+        verdicts = self.admission.verdicts_on({tp.topic: topic for tp, topic in new.items()}, positions)
         new = {tp: topic for tp, topic in new.items() if is_sent(verdicts[tp.topic])}
         described = await self._source.known_settings(sorted({partition.topic for partition in new}))
         for partition, topic in new.items():
@@ -188,7 +188,7 @@ class PartitionRegistry:
         return not unknown
 
     def _start(self, stream: PartitionStream, topic: Topic, commit: Commit | None, offsets: PartitionOffsets) -> None:
-        stream.found(topic)
+        stream.metadata_received(topic)
         stream.commit = commit
         if commit is not None and commit.topic_id == topic.topic_id:
             stream.writers.passed_over = commit.passed_over

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from drupelet.observe.log_tree import Log
 from edge_broker.errors import ProtocolViolation, Refusal
 from mirror.config import Config
-from mirror.ledger.dead_letter import Refused, letter
+from mirror.ledger.dead_letter import RefusedRecord, letter
 from mirror.partition.stream import PartitionStream
 from mirror.replication.loss_writer import LossWriter
 from mirror.replication.topic_config_sync import Following
@@ -33,7 +33,7 @@ class RefusedRecords:
         self._config, self._losses, self._config_sync = config, losses, config_sync
         self._report_problem = report_problem
 
-    async def resolve(self, stream: PartitionStream, refused: Refused) -> bool:
+    async def resolve(self, stream: PartitionStream, refused: RefusedRecord) -> bool:
         """Return whether the record is a dead letter and a loss now, so that the stream goes on after it."""
         if refused.reason in TOO_LARGE and await self._config_sync.has_raised(stream):
             return False

@@ -40,7 +40,7 @@ from mirror.replication.refused_records import RefusedRecords
 from mirror.replication.source_reader import SourceReader
 from mirror.replication.target_events import TargetEvents
 from mirror.replication.topic_config_sync import Following
-from mirror.status.lag_watch import Watched
+from mirror.status.lag_watch import WatchedParts
 from mirror.status.metrics import Metrics
 from mirror.status.problems import Troubles
 from mirror.status.rates import Progress
@@ -88,7 +88,7 @@ class Replicator:
             stream_dropped=self._stream_dropped,
         )
         streams = self.registry.streams
-        watched = Watched(streams, self._progress, link, self.memory, self.problems, metrics)
+        watched = WatchedParts(streams, self._progress, link, self.memory, self.problems, metrics)
         self._health = HealthWatch(config, self.clients, watched, self.period)
         self._committer = OffsetCommitter(source, standby, streams.values, config, report_problem)
         self._events = TargetEvents(
@@ -113,7 +113,7 @@ class Replicator:
             self._backoffs,
             self.period,
             check_again=self.registry.check_again,
-            count_duplicates=self._events.doubled,
+            count_duplicates=self._events.records_doubled,
         )
         self.reader = SourceReader(
             source, config, self.registry, gaps, self._backoffs, self.period, self.memory, metrics, report_problem
@@ -167,12 +167,12 @@ class Replicator:
         self._report_problem("target", text)
         self._refused.set()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Start all waiting attempts at once: the network has changed."""
         self._network_changed.set()
         source, target, ledger, *_ = self.clients
         for end in (source, target, ledger):
-            end.hurry()
+            end.retry_now()
 
     # -- active periods --------------------------------------------------------------------------------------------
 

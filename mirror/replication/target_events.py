@@ -48,9 +48,9 @@ class TargetEvents:
         self._metrics, self._progress, self._config_sync = metrics, progress, config_sync
         self.place = initial_position.find
         self.refused_record = refused_records.resolve
-        self.tell = report_problem
+        self.report_problem = report_problem
         self.refuse = refuse
-        self.changed = committer.position_changed
+        self.offsets_changed = committer.position_changed
         self.fenced_by = ""
         """Why this mirror has lost its active period to another one; empty text: it has not."""
         self.notes: list[str] = []
@@ -61,16 +61,16 @@ class TargetEvents:
         """For so long, in seconds, another mirror of the site may still write."""
         return self._standby.others_s
 
-    def acked(self, stream: PartitionStream, batch: Batch) -> None:
+    def batch_acked(self, stream: PartitionStream, batch: Batch) -> None:
         """Count a batch that is safe at the target."""
         labels = (label_text(stream.partition.topic), str(stream.partition.partition))
         metrics = self._metrics
         metrics.records.labels(*labels).inc(batch.packed.records)
         metrics.bytes.labels(*labels).inc(batch.packed.payload_bytes)
-        self._progress.acked(stream, batch.packed.records, batch.packed.payload_bytes)
+        self._progress.records_acked(stream, batch.packed.records, batch.packed.payload_bytes)
         metrics.sent.inc(len(batch.packed.batch))
 
-    def begun(self, stream: PartitionStream, lost: int) -> None:
+    def session_started(self, stream: PartitionStream, lost: int) -> None:
         """Check positions again: a session of the stream has started, and the target had lost so many records."""
         self._metrics.target_lost.inc(lost)
         if lost:
@@ -78,12 +78,12 @@ class TargetEvents:
         self._registry.must_check = True
         self._memory.room.set()
 
-    def doubled(self, stream: PartitionStream, records: int) -> None:
+    def records_doubled(self, stream: PartitionStream, records: int) -> None:
         """Count records that are at the target and are sent again."""
         self._metrics.duplicates.inc(records)
         _log.warning("duplicates", **stream.fields(), records=records)
 
-    def stored(self, stream: PartitionStream) -> None:
+    def state_stored(self, stream: PartitionStream) -> None:
         """Send a stream's batches that waited for the state topic."""
         if not stream.is_gone:
             self._period.sender.consider(stream)
@@ -98,19 +98,19 @@ class TargetEvents:
         """Count a transaction."""
         self._metrics.transactions.labels(outcome).inc()
 
-    def overtaken(self, text: str) -> None:
+    def mirror_fenced(self, text: str) -> None:
         """End the active period: another mirror has fenced this one."""
         self.fenced_by = self.fenced_by or text
         self._memory.room.set()
 
-    def made(self, stream: PartitionStream, settings: Mapping[str, str]) -> None:
+    def topic_created(self, stream: PartitionStream, settings: Mapping[str, str]) -> None:
         """Note that the stream's topic was created; under another name than the source's it is the mirror's alone."""
         self._period.sessions.topic_made(stream.target_topic)
         for each in self._registry.streams.values():
             is_alone = each.target_topic == stream.target_topic != each.partition.topic
             if is_alone and each.origin is not None:
                 each.origin = each.origin._replace(is_alone=True)
-        self._config_sync.made(stream, settings)
+        self._config_sync.topic_created(stream, settings)
         fields = {"topic": stream.target_topic, "partitions": stream.partitions, "settings": _text(settings)}
         left_out = {key: value for key, value in stream.settings.items() if key not in settings}
         if left_out:

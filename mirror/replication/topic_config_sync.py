@@ -32,37 +32,37 @@ class Following:
         self._seen: dict[str, Mapping[str, str]] = {}
         self._said: set[tuple[str, str]] = set()
 
-    def made(self, lane: PartitionStream, settings: Mapping[str, str]) -> None:
+    def topic_created(self, stream: PartitionStream, settings: Mapping[str, str]) -> None:
         """Note the configs that the mirror created a stream's topic with: if it has all, nothing is compared."""
-        topic = lane.partition.topic
-        self._in_step.made(topic, settings, lane.settings)
-        if settings.items() >= lane.settings.items():
-            self._seen[topic] = lane.settings
+        topic = stream.partition.topic
+        self._in_step.topic_created(topic, settings, stream.settings)
+        if settings.items() >= stream.settings.items():
+            self._seen[topic] = stream.settings
 
     def forget(self, topic: str) -> None:
         """Note that a topic is mirrored no more."""
         self._in_step.forget(topic)
         self._seen.pop(topic, None)
 
-    async def run(self, lanes: Callable[[], Iterable[PartitionStream]], refresh_s: float) -> None:
+    async def run(self, streams: Callable[[], Iterable[PartitionStream]], refresh_s: float) -> None:
         """Compare until this is cancelled; log one line if an end cannot be queried."""
         logged = ""
         while True:
             await asyncio.sleep(refresh_s * TIMES)
             try:
-                await self.look(list(lanes()))
+                await self.sync(list(streams()))
                 logged = ""
             except (SourceError, TargetError) as error:
                 if str(error) != logged:
                     logged = str(error)
                     _log.warning("settings_not_compared", error=logged)
 
-    async def look(self, lanes: Iterable[PartitionStream]) -> None:
+    async def sync(self, streams: Iterable[PartitionStream]) -> None:
         """Sync the topics of these streams; raises SourceError, TargetError if an end cannot be queried now."""
         by_topic: dict[str, list[PartitionStream]] = {}
-        for lane in lanes:
-            if lane.has_session and not lane.is_gone:
-                by_topic.setdefault(lane.partition.topic, []).append(lane)
+        for stream in streams:
+            if stream.has_session and not stream.is_gone:
+                by_topic.setdefault(stream.partition.topic, []).append(stream)
         names = iter(sorted(by_topic))
         while some := list(islice(names, AT_ONCE)):
             told = await self.source.known_settings(some)
@@ -78,33 +78,33 @@ class Following:
     ) -> None:
         if not topics:
             return
-        there = await self.target.topic_settings([lanes[0].target_topic for lanes in topics.values()])
-        for topic, lanes in topics.items():
-            await self._judge(topic, lanes[0].target_topic, settings[topic], there[lanes[0].target_topic])
+        there = await self.target.topic_settings([streams[0].target_topic for streams in topics.values()])
+        for topic, streams in topics.items():
+            await self._sync_topic(topic, streams[0].target_topic, settings[topic], there[streams[0].target_topic])
             self._seen[topic] = settings[topic]
 
-    async def has_raised(self, lane: PartitionStream) -> bool:
+    async def has_raised(self, stream: PartitionStream) -> bool:
         """Return whether the target's limit was below the source's, and is not any more; log an end that is away."""
         try:
-            return await self.raises(lane)
+            return await self.raises(stream)
         except (SourceError, TargetError) as error:
-            _log.warning("settings_not_compared", **lane.fields(), error=error)
+            _log.warning("settings_not_compared", **stream.fields(), error=error)
             return False
 
-    async def raises(self, lane: PartitionStream) -> bool:
+    async def raises(self, stream: PartitionStream) -> bool:
         """Return whether a config of a stream's topic has just been synced, after one of its records was refused."""
-        topic = lane.partition.topic
+        topic = stream.partition.topic
         settings = (await self.source.settings([topic]))[topic]
-        there = await self.target.topic_settings([lane.target_topic])
-        return await self._judge(topic, lane.target_topic, settings, there[lane.target_topic])
+        there = await self.target.topic_settings([stream.target_topic])
+        return await self._sync_topic(topic, stream.target_topic, settings, there[stream.target_topic])
 
-    async def _judge(
+    async def _sync_topic(
         self, topic: str, target_topic: str, here: Mapping[str, str], there: Mapping[str, Setting] | str
     ) -> bool:
         if isinstance(there, str):
             self._say(topic, there, "settings_not_told", error=there)
             return False
-        return await self._alter(topic, target_topic, self._in_step.judge(topic, here, there))
+        return await self._alter(topic, target_topic, self._in_step.compare(topic, here, there))
 
     async def _alter(self, topic: str, target_topic: str, step: Step) -> bool:
         for key, (here, value) in step.left.items():
@@ -116,7 +116,7 @@ class Following:
         if refused:
             self._say(topic, said, "settings_refused", settings=said, error=refused)
             return False
-        self._in_step.followed(topic, step.alter)
+        self._in_step.configs_accepted(topic, step.alter)
         _log.info("settings_followed", topic=target_topic, settings=said)
         return True
 

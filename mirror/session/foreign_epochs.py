@@ -25,7 +25,7 @@ class ForeignEpochs:
         self._given: tuple[int, int] | None = None
         self._ranges: list[_Range] = []
 
-    def given(self, producer_id: int, epoch: int) -> None:
+    def epoch_given(self, producer_id: int, epoch: int) -> None:
         """Note an epoch that this mirror was given."""
         was, self._given = self._given, (producer_id, epoch)
         if was is None or (producer_id, epoch) == (was[0], was[1] + 1):

@@ -36,40 +36,40 @@ class InSync:
         self._target = target
         self._known_until: dict[PartitionStream, float] = {}
 
-    def committed(self, lanes: Iterable[PartitionStream]) -> None:
+    def transaction_committed(self, streams: Iterable[PartitionStream]) -> None:
         """Note that a transaction with these partitions is committed."""
         until = asyncio.get_running_loop().time() + KNOWN_S
-        self._known_until.update(dict.fromkeys(lanes, until))
+        self._known_until.update(dict.fromkeys(streams, until))
 
-    def forget(self, lane: PartitionStream | None = None) -> None:
+    def forget(self, stream: PartitionStream | None = None) -> None:
         """Query a partition before it is added again, or each one."""
-        if lane is None:
+        if stream is None:
             self._known_until.clear()
         else:
-            self._known_until.pop(lane, None)
+            self._known_until.pop(stream, None)
 
-    async def problems(self, lanes: Sequence[PartitionStream]) -> dict[PartitionStream, str]:
+    async def problems(self, streams: Sequence[PartitionStream]) -> dict[PartitionStream, str]:
         """Return why some of these partitions cannot take a marker now."""
         now = asyncio.get_running_loop().time()
-        unknown = [lane for lane in lanes if self._known_until.get(lane, 0.0) <= now]
+        unknown = [stream for stream in streams if self._known_until.get(stream, 0.0) <= now]
         if not unknown:
             return {}
         problems: dict[PartitionStream, str] = {}
         with contextlib.suppress(TargetError, TimeoutError):
             async with asyncio.timeout(LOOK_S):
-                await self._look(unknown, problems)
+                await self._check(unknown, problems)
         return problems
 
-    async def _look(self, lanes: Sequence[PartitionStream], problems: dict[PartitionStream, str]) -> None:
+    async def _check(self, streams: Sequence[PartitionStream], problems: dict[PartitionStream, str]) -> None:
         """Note the problems of these partitions; raises TargetError."""
-        found = await self._target.topics(sorted({lane.target_topic for lane in lanes}))
-        for lane in lanes:
-            if lane.target_topic not in found:
+        found = await self._target.topics(sorted({stream.target_topic for stream in streams}))
+        for stream in streams:
+            if stream.target_topic not in found:
                 continue
-            if leader_of(found, lane.at_target).node < 0:
-                problems[lane] = f"{lane.target_topic}-{lane.partition.partition} has no leader"
+            if leader_of(found, stream.at_target).node < 0:
+                problems[stream] = f"{stream.target_topic}-{stream.partition.partition} has no leader"
                 continue
             try:
-                await self._target.check_in_sync(lane.at_target)
+                await self._target.check_in_sync(stream.at_target)
             except ShortError as error:
-                problems[lane] = str(error)
+                problems[stream] = str(error)

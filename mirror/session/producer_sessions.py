@@ -29,7 +29,7 @@ from kafka_wire.transactions.fencing import Fence, Fencing, Meanwhile, NoFence, 
 from kafka_wire.transactions.last_batch_lookup import LookupResult
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
-from mirror.partition.state_records import Reading, StateError, Stored, no_spare_record
+from mirror.partition.state_records import Reading, StateError, StoredState, no_spare_record
 from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState, Write
 from mirror.session.foreign_epochs import ForeignEpochs
@@ -57,7 +57,7 @@ class ProducerSessions(SessionStart):
         self._fencing = target.fencing(name)
         self._announced: dict[int, str] = {}  # spare ids of a mirror with transactions, by the last read
         self._fenced: list[Partition] = []  # the partitions of the last fence
-        self._between = ForeignEpochs()
+        self._foreign_epochs = ForeignEpochs()
         self._opening, self._is_open, self._was_opened = asyncio.Lock(), False, False
         self._is_unsure = True  # whether a write to the state topic may have arrived
         self._waiting: dict[PartitionStream, asyncio.Future[StartedSession]] = {}
@@ -85,7 +85,7 @@ class ProducerSessions(SessionStart):
 
     async def _prepare(self) -> None:
         """Do all that needs no stream while topics are created; a failure is reported when it is done again."""
-        with contextlib.suppress(TargetError), mapped():
+        with contextlib.suppress(TargetError), map_errors():
             await self._open_with_epoch()
 
     async def _open(self) -> None:
@@ -110,51 +110,53 @@ class ProducerSessions(SessionStart):
         self._wake.set()
         self.host.state_topic_lost(self._name)
 
-    async def _open_with_epoch(self, *, anew: bool = False) -> None:
+    async def _open_with_epoch(self, *, renew: bool = False) -> None:
         """Request the next epoch concurrently; a target without fences is reported when one is needed."""
-        for error in await asyncio.gather(self._open(), self._fencing.prepare(renew=anew), return_exceptions=True):
+        for error in await asyncio.gather(self._open(), self._fencing.prepare(renew=renew), return_exceptions=True):
             if isinstance(error, BaseException) and not isinstance(error, NoFence):
                 raise error
 
     @contextlib.contextmanager
-    def coming(self, lane: PartitionStream) -> Iterator[None]:
+    def coming(self, stream: PartitionStream) -> Iterator[None]:
         """Note that a stream is about to start a session, if its present step succeeds."""
-        self._coming.add(lane)
+        self._coming.add(stream)
         try:
             yield
         finally:
-            self._coming.discard(lane)
+            self._coming.discard(stream)
             if not self._coming:
                 self._arrived.set()
 
-    async def begin(self, lane: PartitionStream) -> StartedSession:
+    async def begin(self, stream: PartitionStream) -> StartedSession:
         """Start a session of a stream with nothing in flight; raises TargetError, and OvertakenError for good."""
-        waiting = self._waiting.get(lane)
+        waiting = self._waiting.get(stream)
         if waiting is None:
-            waiting = self._waiting[lane] = asyncio.get_running_loop().create_future()
+            waiting = self._waiting[stream] = asyncio.get_running_loop().create_future()
             self._asked.set()
         return await asyncio.shield(waiting)
 
-    def note(self, lane: PartitionStream) -> None:
+    def note(self, stream: PartitionStream) -> None:
         """Write the state that must be stored before the stream's next batch may go."""
-        assert lane.state is not None
-        self._urgent[lane.state] = lane
+        assert stream.state is not None
+        self._urgent[stream.state] = stream
         self._wake.set()
 
-    def _note_later(self, lane: PartitionStream, state: PartitionState) -> None:
+    def _note_later(self, stream: PartitionStream, state: PartitionState) -> None:
         """Write the head of a session with the first step of its first batch, or alone if none comes soon."""
 
         def note() -> None:
-            if lane.state is state and not lane.is_gone:  # if the topic was created again, its new stream has the state
-                self.note(lane)
+            if (
+                stream.state is state and not stream.is_gone
+            ):  # if the topic was created again, its new stream has the state
+                self.note(stream)
 
         asyncio.get_running_loop().call_later(HEAD_S, note)
 
-    async def stop(self, lanes: Iterable[PartitionStream]) -> None:
+    async def stop(self, streams: Iterable[PartitionStream]) -> None:
         """Store the positions of streams that have moved; raises TargetError."""
-        behind = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
+        behind = [stream.state for stream in streams if stream.state is not None and stream.state.is_behind]
         if behind and not self._is_unsure:
-            with mapped():  # after a write that was cut off, `_is_unsure` is set
+            with map_errors():  # after a write that was cut off, `_is_unsure` is set
                 await self._topic.write([state.write().records for state in behind])
 
     # -- start of sessions
@@ -165,20 +167,20 @@ class ProducerSessions(SessionStart):
             self._asked.clear()
             waiting: dict[PartitionStream, asyncio.Future[StartedSession]] = {}
             try:
-                with mapped():
+                with map_errors():
                     found = await self._begin(waiting)
             except OvertakenError as error:
-                self.host.overtaken(str(error))
+                self.host.mirror_fenced(str(error))
                 found = dict.fromkeys(self._take(waiting), error)
             except TargetError as error:
                 found = dict.fromkeys(self._take(waiting), error)
-                self.host.tell("state topic", str(error))
+                self.host.report_problem("state topic", str(error))
                 if self._is_unsure:
                     self._failed.set()
             else:
                 self._backoff.reset()
-                self.host.tell("state topic", "")
-            _tell(waiting, found)
+                self.host.report_problem("state topic", "")
+            _resolve_waiting(waiting, found)
             self._wake.set()
 
     async def _ask_again(self) -> None:
@@ -195,15 +197,15 @@ class ProducerSessions(SessionStart):
         """Start the sessions of all streams that wait once there is an epoch; `waiting` receives these streams."""
         with_state = self._is_unsure
         if with_state and not self._is_open:
-            await self._open_with_epoch(anew=True)
+            await self._open_with_epoch(renew=True)
 
-        def chosen() -> list[Partition]:
+        def choose_partitions() -> list[Partition]:
             self._fenced = [*map(at_target, self._take(waiting)), *([self._topic.partition] if with_state else [])]
             return self._fenced
 
         early: dict[PartitionStream, LookupResult] = {}
 
-        read: dict[Partition, Stored] | None = None
+        read: dict[Partition, StoredState] | None = None
 
         async def meanwhile(fence: Fence) -> None:
             nonlocal read
@@ -212,17 +214,17 @@ class ProducerSessions(SessionStart):
             elif with_state:
                 read = await self._read_early(fence)
 
-        await self._gathered()
-        fence = await self._fence(chosen, meanwhile) if self._waiting or with_state else None
-        lanes = [lane for lane in waiting if not lane.is_gone]
+        await self._gather()
+        fence = await self._fence(choose_partitions, meanwhile) if self._waiting or with_state else None
+        streams = [stream for stream in waiting if not stream.is_gone]
         if with_state:
             await self._begin_state(fence, read)
         found: dict[PartitionStream, StartedSession | TargetError] = {}
-        for lane in lanes:
-            code = 0 if fence is None else fence.refused.get(at_target(lane), 0)
+        for stream in streams:
+            code = 0 if fence is None else fence.refused.get(at_target(stream), 0)
             if code:
-                found[lane] = TargetError(f"it cannot be fenced at the target: {_said(code)}")
-        return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence, early)
+                found[stream] = TargetError(f"it cannot be fenced at the target: {_explain(code)}")
+        return found | await self._begin_fenced([stream for stream in streams if stream not in found], fence, early)
 
     def _take(self, waiting: dict[PartitionStream, asyncio.Future[StartedSession]]) -> list[PartitionStream]:
         """Take all streams that wait."""
@@ -241,11 +243,11 @@ class ProducerSessions(SessionStart):
             await asyncio.sleep(self.host.others_s)
             chosen()
             return None
-        self._between.given(*fence[:2])
+        self._foreign_epochs.epoch_given(*fence[:2])
         self.is_unfenced, self._fenced_at = False, asyncio.get_running_loop().time()
         return fence
 
-    async def _gathered(self) -> None:
+    async def _gather(self) -> None:
         """Wait shortly for streams that are about to ask: fenced alone, they would wait for another epoch."""
         if self._coming:
             self._arrived.clear()
@@ -253,16 +255,16 @@ class ProducerSessions(SessionStart):
                 async with asyncio.timeout(GATHER_S):
                     await self._arrived.wait()
 
-    async def _read_early(self, fence: Fence) -> dict[Partition, Stored] | None:
+    async def _read_early(self, fence: Fence) -> dict[Partition, StoredState] | None:
         """Read the state while the markers are written; None if its own marker is not seen: then it is read again."""
         try:
-            with mapped():
+            with map_errors():
                 found = await self._read_state()
         except TargetError:
             return None  # the next read reports it
         return found if is_marked_by(self._topic.marked_by, fence[:2]) else None
 
-    async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
+    async def _begin_state(self, fence: Fence | None, read: dict[Partition, StoredState] | None) -> None:
         """Write under an epoch of this mirror alone, and read the state of earlier sessions unless it was `read` early.
 
         Raises OvertakenError if another mirror has written since: the state in memory is not valid any more.
@@ -278,25 +280,25 @@ class ProducerSessions(SessionStart):
                 if read is None:
                     raise TargetError(f"topic {self._name} cannot be fenced: its marker is not written yet")
             self._topic.begin(*fence[:2])
-        if self._stored is None or self._between:
+        if self._stored is None or self._foreign_epochs:
             found = await self._read_state() if read is None else read
             if fence is not None and (self._announced or not is_marked_by(self._topic.marked_by, fence[:2])):
                 found = await self._fence_spares(found)
             if self._stored is None:
                 self._stored = found
-            elif any((one.head.producer_id, one.head.producer_epoch) in self._between for one in found.values()):
+            elif any((one.head.producer_id, one.head.producer_epoch) in self._foreign_epochs for one in found.values()):
                 raise OvertakenError("another mirror has written its state meanwhile")
-        self._between.clear()
+        self._foreign_epochs.clear()
         self._is_unsure = False
 
-    async def _read_state(self) -> dict[Partition, Stored]:
+    async def _read_state(self) -> dict[Partition, StoredState]:
         """Return the state of each partition in the state topic."""
         reading = Reading()
         await self._topic.read(reading)
         self._announced = reading.spares
         return reading.partitions()
 
-    async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+    async def _fence_spares(self, found: dict[Partition, StoredState]) -> dict[Partition, StoredState]:
         """Take spare ids of mirrors with transactions, and return the state that no other mirror changes any more.
 
         `found` was read while some were announced, or without this mirror's marker in the state topic. In the second
@@ -313,7 +315,7 @@ class ProducerSessions(SessionStart):
         """Return the announced spare ids; all of them if one may be announced by now."""
         return self._announced or dict(enumerate(spare_ids(self._name), 1))
 
-    async def _read_fenced(self, spares: Mapping[int, Fencing]) -> dict[Partition, Stored]:
+    async def _read_fenced(self, spares: Mapping[int, Fencing]) -> dict[Partition, StoredState]:
         """Return the state, read under the next epochs of spare ids: earlier transactions under them have ended."""
         try:
             for spare in spares.values():
@@ -337,29 +339,29 @@ class ProducerSessions(SessionStart):
                 await self._write([(state, state.write()) for state in some], urgent)
 
     async def _write(
-        self, writes: list[tuple[PartitionState, Write]], lanes: dict[PartitionState, PartitionStream]
+        self, writes: list[tuple[PartitionState, Write]], streams: dict[PartitionState, PartitionStream]
     ) -> None:
         try:
-            with mapped():
+            with map_errors():
                 await self._topic.write([write.records for _, write in writes])
         except asyncio.CancelledError:
             self._is_unsure = True
             raise
         except TargetError as error:
             self._is_unsure, self._is_open = True, False
-            self._urgent = lanes | self._urgent
+            self._urgent = streams | self._urgent
             for state, write in writes:
                 state.not_stored(write)
-            self.host.tell("state topic", str(error))
+            self.host.report_problem("state topic", str(error))
             if isinstance(error, OvertakenError):
-                self.host.overtaken(str(error))
+                self.host.mirror_fenced(str(error))
             else:
                 self._failed.set()
             return
         for state, write in writes:
-            state.stored(write)
-            if state in lanes:
-                self.host.stored(lanes[state])
+            state.write_stored(write)
+            if state in streams:
+                self.host.state_stored(streams[state])
 
     async def _look_after(self) -> None:
         """Store positions that have moved, and keep the coordinator from forgetting the transactional id."""
@@ -386,25 +388,25 @@ class ProducerSessions(SessionStart):
         """
         if self._is_unsure or not self._is_open:
             return
-        with contextlib.suppress(TargetError), mapped():  # it is away: the next check tells
+        with contextlib.suppress(TargetError), map_errors():  # it is away: the next check tells
             if not await self._topic.is_same():
                 self._is_unsure, self._is_open = True, False
                 self._failed.set()
 
     async def _renew(self) -> None:
         try:
-            with mapped():
+            with map_errors():
                 await self._fencing.extend([self._topic.partition])
         except OvertakenError as error:
-            self.host.overtaken(str(error))
+            self.host.mirror_fenced(str(error))
         except TargetError as error:
-            self.host.tell("state topic", str(error))
+            self.host.report_problem("state topic", str(error))
         else:
             self._fenced_at = asyncio.get_running_loop().time()
-            self.host.tell("state topic", "")
+            self.host.report_problem("state topic", "")
 
 
-def _said(code: int) -> str:
+def _explain(code: int) -> str:
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         return f"{error_name(code)}: the transaction before has no end there yet; start the brokers that have it"
     return error_name(code)
@@ -415,14 +417,14 @@ def is_marked_by(marked_by: tuple[int, int] | None, session: tuple[int, int]) ->
     return marked_by == session
 
 
-def _tell(
+def _resolve_waiting(
     waiting: dict[PartitionStream, asyncio.Future[StartedSession]],
     found: Mapping[PartitionStream, StartedSession | TargetError],
 ) -> None:
-    for lane, future in waiting.items():
+    for stream, future in waiting.items():
         if future.done():
             continue
-        told = found.get(lane)
+        told = found.get(stream)
         if isinstance(told, StartedSession):
             future.set_result(told)
         elif told is None:
@@ -433,7 +435,7 @@ def _tell(
 
 
 @contextlib.contextmanager
-def mapped() -> Iterator[None]:
+def map_errors() -> Iterator[None]:
     """Raise the exceptions of the target's connections as TargetError."""
     try:
         yield

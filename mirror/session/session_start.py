@@ -2,7 +2,7 @@
 
 | step, for all streams of one fence | where |
 |---|---|
-| look up the mirror's last batch in each log | `_look`; `_look_early` while the fence is confirmed |
+| look up the mirror's last batch in each log | `_look_up`; `_look_early` while the fence is confirmed |
 | check it against the state | `_resume`; partition/resume_rules.py has the verdicts |
 | look further if that is not enough | `_begin_one`, `_in_its_place` |
 | start the session, or without a fence continue the previous one | `_enter` |
@@ -23,8 +23,8 @@ from mirror.client.state_topic import StateTopic
 from mirror.client.target_client import Target
 from mirror.errors import LeaderlessError, SourceError, TargetError
 from mirror.partition.provenance import Origin, carries
-from mirror.partition.resume_rules import Resumed, Seen, floor_of
-from mirror.partition.state_records import Reading, StateError, StepsMissing, Stored, Topics
+from mirror.partition.resume_rules import ResumePoint, TargetLookup, floor_of
+from mirror.partition.state_records import Reading, StateError, StepsMissing, StoredState, Topics
 from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState
 
@@ -39,7 +39,7 @@ LINES_MAX = 40  # log lines about partitions that start at once
 class StartedSession(NamedTuple):
     """The place where a stream continues, and how many records were known to be mirrored before the lookup."""
 
-    resumed: Resumed
+    resumed: ResumePoint
     records_before: int
 
 
@@ -50,22 +50,22 @@ class Host(Protocol):
     def others_s(self) -> float:
         """For so long, in seconds, another mirror of the site may still write."""
 
-    async def place(self, lane: PartitionStream, resumed: Resumed, end_offset: int) -> int:
+    async def place(self, stream: PartitionStream, resumed: ResumePoint, end_offset: int) -> int:
         """Return the source offset at which a stream without usable state starts; `end_offset` is the target's.
 
         Raises SourceError, TargetError.
         """
 
-    def tell(self, name: str, text: str) -> None:
+    def report_problem(self, name: str, text: str) -> None:
         """Report what is wrong with `name`; no text when it is over."""
 
-    def doubled(self, lane: PartitionStream, records: int) -> None:
+    def records_doubled(self, stream: PartitionStream, records: int) -> None:
         """Note that so many records are sent again that are at the target."""
 
-    def overtaken(self, text: str) -> None:
+    def mirror_fenced(self, text: str) -> None:
         """Note that another mirror has taken over: the target accepts no batch of this one any more."""
 
-    def stored(self, lane: PartitionStream) -> None:
+    def state_stored(self, stream: PartitionStream) -> None:
         """Note that more of a stream's batches may go."""
 
     def state_topic_lost(self, name: str) -> None:
@@ -83,75 +83,83 @@ class SessionStart:
         self.target, self.host = target, host
         self._topic = topic
         self._states: dict[Partition, PartitionState] = {}  # of every stream with a session, kept when it is dropped
-        self._stored: dict[Partition, Stored] | None = None  # read, and without a session yet
+        self._stored: dict[Partition, StoredState] | None = None  # read, and without a session yet
         self._made_ids: dict[str, str | None] = {}  # of topics that this mirror created, since a session in them
         self._tells = True  # a log line for each stream
 
-    def _note_later(self, lane: PartitionStream, state: PartitionState) -> None:
+    def _note_later(self, stream: PartitionStream, state: PartitionState) -> None:
         """Have the head of a session stored."""
         raise NotImplementedError
 
-    async def _look_early(self, lanes: Iterable[PartitionStream], fence: Fence) -> dict[PartitionStream, LookupResult]:
+    async def _look_early(
+        self, streams: Iterable[PartitionStream], fence: Fence
+    ) -> dict[PartitionStream, LookupResult]:
         """Look while the markers are written; if one is seen, no older session can add a batch below it."""
         try:
-            looks = await self._look({lane: self._floor(lane) for lane in lanes if not self._is_new(lane)}, fence)
+            looks = await self._look_up(
+                {stream: self._floor(stream) for stream in streams if not self._is_new(stream)}, fence
+            )
         except TargetError:
             return {}  # the next lookup reports it
         return {
-            lane: look for lane, look in looks.items() if isinstance(look, LookupResult) and shows_marker(look, fence)
+            stream: look
+            for stream, look in looks.items()
+            if isinstance(look, LookupResult) and shows_marker(look, fence)
         }
 
     async def _begin_fenced(
-        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, LookupResult]
+        self, streams: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, LookupResult]
     ) -> dict[PartitionStream, StartedSession | TargetError]:
-        self._tells = len(lanes) <= LINES_MAX
+        self._tells = len(streams) <= LINES_MAX
         if not self._tells:
-            _log.info("lives", partitions=len(lanes))
+            _log.info("lives", partitions=len(streams))
         needless = {
-            lane: NOTHING_SEEN for lane in lanes if self._is_new(lane) and (fence is None or fence.is_confirmed)
+            stream: NOTHING_SEEN for stream in streams if self._is_new(stream) and (fence is None or fence.is_confirmed)
         }
-        seen = needless | {lane: early[lane] for lane in lanes if lane in early}
-        looks = seen | await self._look({lane: self._floor(lane) for lane in lanes if lane not in seen}, fence)
+        seen = needless | {stream: early[stream] for stream in streams if stream in early}
+        looks = seen | await self._look_up(
+            {stream: self._floor(stream) for stream in streams if stream not in seen}, fence
+        )
         found: dict[PartitionStream, StartedSession | TargetError] = {}
-        for lane in lanes:
+        for stream in streams:
             try:
-                found[lane] = await self._begin_one(lane, looks[lane], fence)
+                found[stream] = await self._begin_one(stream, looks[stream], fence)
             except (StateError, SourceError, TargetError) as error:
-                found[lane] = TargetError(str(error))
+                found[stream] = TargetError(str(error))
         return found
 
-    async def _look(
+    async def _look_up(
         self, floors: dict[PartitionStream, int], fence: Fence | None, steps_max: int = 200, below: int = NOWHERE
     ) -> dict[PartitionStream, LookupResult | str]:
         wanted, found = dict[Partition, LookupRequest](), dict[PartitionStream, LookupResult | str]()
-        for lane, floor in floors.items():
-            state = self._state(lane)
+        for stream, floor in floors.items():
+            state = self._state(stream)
             fenced_by = -1 if fence is None else fence.producer_id
             ids = state.producer_ids | frozenset({fenced_by} - {-1})
             try:
-                leader = await self.target.leader(lane.at_target)
+                leader = await self.target.leader(stream.at_target)
             except LeaderlessError as error:  # the others start
-                found[lane] = str(error)
+                found[stream] = str(error)
                 continue
-            wanted[at_target(lane)] = LookupRequest(
+            wanted[at_target(stream)] = LookupRequest(
                 leader, ids, floor if state.map.steps else NOWHERE, below, fenced_by
             )
-        looks = await self.target.look(wanted, steps_max) if wanted else {}
-        return found | {lane: looks[at_target(lane)] for lane in floors if lane not in found}
+        looks = await self.target.look_up(wanted, steps_max) if wanted else {}
+        return found | {stream: looks[at_target(stream)] for stream in floors if stream not in found}
 
-    def _floor(self, lane: PartitionStream) -> int:
-        return 0 if lane.answered_below else floor_of(self._state(lane).map.end)
+    def _floor(self, stream: PartitionStream) -> int:
+        return 0 if stream.answered_below else floor_of(self._state(stream).map.end)
 
-    def _is_new(self, lane: PartitionStream) -> bool:
+    def _is_new(self, stream: PartitionStream) -> bool:
         """Return whether the log can tell nothing of a stream: the first response tells where it starts."""
-        return not self._state(lane).map.steps and lane.commit is None
+        return not self._state(stream).map.steps and stream.commit is None
 
-    def _state(self, lane: PartitionStream) -> PartitionState:
-        partition = lane.partition
+    def _state(self, stream: PartitionStream) -> PartitionState:
+        partition = stream.partition
         state = self._states.get(partition)
         if state is None:
             assert self._stored is not None, "the state topic is read first"
-            state = PartitionState(partition, self._topics(lane), self._stored.pop(partition, None))
+            state = PartitionState(partition, self._topics(stream), self._stored.pop(partition, None))
             self._states[partition] = state
         return state
 
@@ -159,103 +167,107 @@ class SessionStart:
         """Note that this mirror has created a topic at the target."""
         self._made_ids.pop(topic, None)
 
-    def _origin(self, lane: PartitionStream) -> Origin | None:
+    def _origin(self, stream: PartitionStream) -> Origin | None:
         """Return the origin of a stream's records; it is alone only in the very topic that the mirror created."""
-        origin, topic_id = lane.origin, self.target.topic_id(lane.target_topic)
+        origin, topic_id = stream.origin, self.target.topic_id(stream.target_topic)
         if origin is None or not origin.is_alone:
             return origin
-        return origin._replace(is_alone=self._made_ids.setdefault(lane.target_topic, topic_id) == topic_id)
+        return origin._replace(is_alone=self._made_ids.setdefault(stream.target_topic, topic_id) == topic_id)
 
-    def _topics(self, lane: PartitionStream) -> Topics:
-        return Topics(lane.target_topic, lane.topic_id, self.target.topic_id(lane.target_topic))
+    def _topics(self, stream: PartitionStream) -> Topics:
+        return Topics(stream.target_topic, stream.topic_id, self.target.topic_id(stream.target_topic))
 
-    async def _begin_one(self, lane: PartitionStream, look: LookupResult | str, fence: Fence | None) -> StartedSession:
+    async def _begin_one(
+        self, stream: PartitionStream, look: LookupResult | str, fence: Fence | None
+    ) -> StartedSession:
         look = _whole(look, fence)
-        state, resumed = await self._resume(lane, look)
+        state, resumed = await self._resume(stream, look)
         if resumed.verdict == "unknown":
-            is_cut = look.is_taken or lane.answered_below
-            look = _whole((await self._look({lane: 0}, fence, STEPS_MAX))[lane], fence)
-            state, resumed = await self._resume(lane, look, may_be_compacted=not is_cut)
+            is_cut = look.is_taken or stream.answered_below
+            look = _whole((await self._look_up({stream: 0}, fence, STEPS_MAX))[stream], fence)
+            state, resumed = await self._resume(stream, look, may_be_compacted=not is_cut)
         if resumed.verdict == "displaced":
-            state, resumed = await self._in_its_place(lane, resumed, fence)
+            state, resumed = await self._in_its_place(stream, resumed, fence)
         if resumed.verdict in ("unknown", "displaced"):
-            raise TargetError(f"{lane.at_target} has too many batches of others after this mirror's to find its last")
-        before, found, resumed = state.map.end.records, resumed, _wished(lane, state, resumed)
-        if state.life.producer_id < 0 or resumed.verdict in ("source_anew", "target_anew"):
-            place = await self.host.place(lane, resumed, look.end_offset)
+            raise TargetError(f"{stream.at_target} has too many batches of others after this mirror's to find its last")
+        before, found, resumed = state.map.end.records, resumed, _requested_place(stream, state, resumed)
+        if state.session.producer_id < 0 or resumed.verdict in ("source_anew", "target_anew"):
+            place = await self.host.place(stream, resumed, look.end_offset)
             resumed = resumed._replace(source_offset=place)
         doubled = found.doubled + found.records - resumed.records
-        if doubled > 0 and not lane.starts_anew:
-            self.host.doubled(lane, doubled)
+        if doubled > 0 and not stream.starts_anew:
+            self.host.records_doubled(stream, doubled)
         try:
-            await self._enter(lane, state, resumed, look.end_offset, fence)
+            await self._enter(stream, state, resumed, look.end_offset, fence)
         except ValueError as error:
-            _log.error("map_begins_anew", **lane.fields(), because=error)
-            resumed, lane.contradicts = resumed._replace(placed=None), True
+            _log.error("map_begins_anew", **stream.fields(), because=error)
+            resumed, stream.contradicts = resumed._replace(placed=None), True
             state.drop_map(resumed)
-            await self._enter(lane, state, resumed, look.end_offset, fence)
+            await self._enter(stream, state, resumed, look.end_offset, fence)
         if self._tells or resumed.lost:
-            _log.info("life", **lane.fields(), offset=resumed.source_offset, because=resumed.verdict, lost=resumed.lost)
+            _log.info(
+                "life", **stream.fields(), offset=resumed.source_offset, because=resumed.verdict, lost=resumed.lost
+            )
         state.forget_below(look.start_offset)
-        lane.state, lane.contradicts, lane.starts_anew, lane.resend_from = state, False, False, None
-        lane.answered_below = False
-        self._note_later(lane, state)
+        stream.state, stream.contradicts, stream.starts_anew, stream.resend_from = state, False, False, None
+        stream.answered_below = False
+        self._note_later(stream, state)
         return StartedSession(resumed, before)
 
     async def _in_its_place(
-        self, lane: PartitionStream, resumed: Resumed, fence: Fence | None
-    ) -> tuple[PartitionState, Resumed]:
+        self, stream: PartitionStream, resumed: ResumePoint, fence: Fence | None
+    ) -> tuple[PartitionState, ResumePoint]:
         """Resume at the mirror's last batch that is in its place, below one that the target took in another place."""
-        taken, state, below = resumed.records, self._state(lane), NOWHERE
+        taken, state, below = resumed.records, self._state(stream), NOWHERE
         while resumed.verdict == "displaced" and resumed.placed is not None and resumed.placed[1] < below:
             below = resumed.placed[1]
-            look = (await self._look({lane: 0}, fence, STEPS_MAX, below=below))[lane]
+            look = (await self._look_up({stream: 0}, fence, STEPS_MAX, below=below))[stream]
             if isinstance(look, str):
                 raise TargetError(look)
-            state, resumed = await self._resume(lane, look, may_be_compacted=False)
+            state, resumed = await self._resume(stream, look, may_be_compacted=False)
         return state, resumed._replace(doubled=max(0, taken - state.map.end.records))
 
     async def _resume(
-        self, lane: PartitionStream, look: LookupResult, *, may_be_compacted: bool = True
-    ) -> tuple[PartitionState, Resumed]:
-        is_compacted = may_be_compacted and lane.is_compacted_there and not (look.is_taken or lane.answered_below)
-        seen = Seen(look.start_offset, look.end_offset, look.searched_from, look.last, is_compacted)
-        state = self._state(lane)
+        self, stream: PartitionStream, look: LookupResult, *, may_be_compacted: bool = True
+    ) -> tuple[PartitionState, ResumePoint]:
+        is_compacted = may_be_compacted and stream.is_compacted_there and not (look.is_taken or stream.answered_below)
+        seen = TargetLookup(look.start_offset, look.end_offset, look.searched_from, look.last, is_compacted)
+        state = self._state(stream)
         try:
-            return state, state.resume(seen, self._topics(lane))
+            return state, state.resume(seen, self._topics(stream))
         except StepsMissing:
             reading = Reading(None)
             await self._topic.read(reading)
-            partition = lane.partition
+            partition = stream.partition
             state = PartitionState(partition, state.topics, reading.partitions()[partition])
             self._states[partition] = state
-            return state, state.resume(seen, self._topics(lane))
+            return state, state.resume(seen, self._topics(stream))
 
     async def _enter(
-        self, lane: PartitionStream, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None
+        self, stream: PartitionStream, state: PartitionState, resumed: ResumePoint, end: int, fence: Fence | None
     ) -> None:
         if fence is not None:
-            state.begin(self._topics(lane), *fence[:2], resumed, end, origin=self._origin(lane))
+            state.begin(self._topics(stream), *fence[:2], resumed, end, origin=self._origin(stream))
             return
-        life = state.life
-        may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
+        life = state.session
+        may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not stream.contradicts
         # else the target would take a sequence for an earlier one, or there would be none
-        is_behind = lane.resend_from is None and not resumed.doubled and resumed.records >= life.records
-        is_same = state.topics == self._topics(lane) and carries(state.origin, lane.origin)
+        is_behind = stream.resend_from is None and not resumed.doubled and resumed.records >= life.records
+        is_same = state.topics == self._topics(stream) and carries(state.origin, stream.origin)
         if may_go_on and is_behind and is_same:
-            state.go_on(resumed, end)
+            state.continue_session(resumed, end)
             return
         if life.producer_id >= 0 and life.producer_epoch < LAST_EPOCH:
             producer = life.producer_id, life.producer_epoch + 1
         else:
             made = await self.target.producer()
             producer = made.id, made.epoch
-        state.begin(self._topics(lane), *producer, resumed, end, origin=self._origin(lane))
+        state.begin(self._topics(stream), *producer, resumed, end, origin=self._origin(stream))
 
 
-def at_target(lane: PartitionStream) -> Partition:
+def at_target(stream: PartitionStream) -> Partition:
     """Return the stream's partition at the target."""
-    return lane.target_topic, lane.partition.partition
+    return stream.target_topic, stream.partition.partition
 
 
 def shows_marker(look: LookupResult, fence: Fence) -> bool:
@@ -263,22 +275,22 @@ def shows_marker(look: LookupResult, fence: Fence) -> bool:
     return look.marker_epoch >= fence.producer_epoch
 
 
-def _wished(lane: PartitionStream, state: PartitionState, resumed: Resumed) -> Resumed:
+def _requested_place(stream: PartitionStream, state: PartitionState, resumed: ResumePoint) -> ResumePoint:
     """Return another place than the state's if the log is another, order was lost, or a position was set by hand."""
-    if state.life.producer_id < 0:
-        return resumed._replace(verdict="source_anew") if lane.is_of_another_log else resumed
-    if lane.resend_from is not None and lane.resend_from[0] < resumed.records:
+    if state.session.producer_id < 0:
+        return resumed._replace(verdict="source_anew") if stream.is_of_another_log else resumed
+    if stream.resend_from is not None and stream.resend_from[0] < resumed.records:
         _log.error(
             "order_lost",
-            **lane.fields(),
-            offset=lane.resend_from[1],
+            **stream.fields(),
+            offset=stream.resend_from[1],
             then="records that arrived after it are sent again",
         )
-        return Resumed("found", *lane.resend_from)
-    by_hand = lane.state is None and lane.set_by_hand not in (None, resumed.source_offset)
+        return ResumePoint("found", *stream.resend_from)
+    by_hand = stream.state is None and stream.set_by_hand not in (None, resumed.source_offset)
     if by_hand:
-        _log.warning("position_set_by_hand", **lane.fields(), position=resumed.source_offset, to=lane.set_by_hand)
-    return Resumed("source_anew", resumed.records) if by_hand or lane.starts_anew else resumed
+        _log.warning("position_set_by_hand", **stream.fields(), position=resumed.source_offset, to=stream.set_by_hand)
+    return ResumePoint("source_anew", resumed.records) if by_hand or stream.starts_anew else resumed
 
 
 def _whole(look: LookupResult | str, fence: Fence | None) -> LookupResult:

@@ -6,7 +6,7 @@
 | CLOSING | answered | STORING | position and map of each partition are written, in the transaction |
 | STORING | stored | COMMITTING | EndTxn (commit), repeated until it gets a response |
 | COMMITTING | committed | COMMITTED | the records that it carried are safe |
-| any but COMMITTED | broke | BROKEN | the coordinator describes it, and `judged` decides |
+| any but COMMITTED | broke | BROKEN | the coordinator describes it, and `classify` decides |
 
 Any unknown outcome breaks it: a lost response, a refusal that leaves open whether the batch arrived, a refused commit.
 Then nothing is guessed: the next epoch ends it, and the state topic, read as committed, shows how far it had come. A
@@ -110,15 +110,15 @@ Verdict = Literal["ours", "timed_out", "another"]
 _ENDS_BY_TIME = {"PrepareEpochFence", "PrepareAbort", "CompleteAbort"}
 
 
-class Broken(NamedTuple):
+class BrokenTransaction(NamedTuple):
     """A transaction that broke off: its producer, its age, and whether a request was refused as of an old epoch."""
 
-    ours: Producer
+    own_producer: Producer
     age_s: float
     was_fenced: bool
 
 
-def judged(broken: Broken, told: Producer | None, written: Producer | None, timeout_s: float) -> Verdict:
+def classify(broken: BrokenTransaction, told: Producer | None, written: Producer | None, timeout_s: float) -> Verdict:
     """Return the outcome of a transaction that broke off.
 
     | the coordinator returns | it is older than its timeout | the state topic has a newer producer | verdict |
@@ -134,7 +134,7 @@ def judged(broken: Broken, told: Producer | None, written: Producer | None, time
     A coordinator that aborts after the timeout raises the epoch by one. So does a second mirror's InitProducerId, which
     also aborts an open transaction, but at once: before the timeout it can only be another mirror.
     """
-    ours, is_old = broken.ours, broken.age_s >= timeout_s
+    ours, is_old = broken.own_producer, broken.age_s >= timeout_s
     if _is_newer(written, ours):
         return "another"
     if told is None:

@@ -56,7 +56,7 @@ class Id(NamedTuple):
     number: int
     transactions: Transactions
 
-    async def unmarked(self) -> frozenset[Partition]:
+    async def read_unmarked(self) -> frozenset[Partition]:
         """Return the partitions for whose markers it waits, of a transaction of this mirror.
 
         A transaction of a fence that broke off may be open still. It is aborted: the next epoch would raise this one.
@@ -99,7 +99,7 @@ class Ids:
         return self.current is not self.own
 
     @property
-    def unmarked(self) -> frozenset[Partition]:
+    def unmarked_partitions(self) -> frozenset[Partition]:
         """Partitions that no transaction may have: another id waits for their markers."""
         return frozenset().union(*self._waits.values())
 
@@ -113,28 +113,28 @@ class Ids:
 
     async def choose(self) -> None:
         """Choose the id of the next epoch, by the first table; wait for the own id up to MARKERS_S."""
-        own = await self.own.unmarked()
+        own = await self.own.read_unmarked()
         if own and not self.is_spare:
             own = await self._wait_for_own(own)
-        self._waits = {one.number: await one.unmarked() for one in self.spares} | {self.own.number: own}
+        self._waits = {one.number: await one.read_unmarked() for one in self.spares} | {self.own.number: own}
         usable = [self.own] if self._refused else [self.own, *self.spares]
         free = [one for one in usable if not self.waits(one)]
-        if not free or self._state_at in self.unmarked:
-            raise TargetError(_waiting_for(self.unmarked, self._refused))
+        if not free or self._state_at in self.unmarked_partitions:
+            raise TargetError(_waiting_for(self.unmarked_partitions, self._refused))
         self.current = free[0]
 
     async def refresh(self) -> None:
         """Check again which partitions lack their markers, for each id that waits."""
         for one in (self.own, *self.spares):
             if self.waits(one):
-                self._waits[one.number] = await one.unmarked()
+                self._waits[one.number] = await one.read_unmarked()
 
     async def _wait_for_own(self, unmarked: frozenset[Partition]) -> frozenset[Partition]:
         loop, backoff = asyncio.get_running_loop(), Backoff(*_ASK_S)
         end = loop.time() + MARKERS_S
         while unmarked and loop.time() < end:
             await asyncio.sleep(backoff.next_s())
-            unmarked = await self.own.unmarked()
+            unmarked = await self.own.read_unmarked()
         return unmarked
 
 

@@ -11,7 +11,7 @@ If a stream's head is of a session without transactions, it is committed before 
 of an aborted first transaction could be taken for mirrored records. The same holds for a stream that starts in another
 log: otherwise each session before its first commit would start again, and forget a batch that is being split.
 
-A transaction that broke off is resolved before any other request for its id (`settle`, by `judged` in transaction.py).
+A transaction that broke off is resolved before any other request for its id (`resolve`; `classify` in transaction.py).
 `turn` is held while one is open. If a partition takes no marker, another id carries on (transactional_ids.py).
 Does not contain: batches, and when a transaction ends (producer/transactional_sender.py).
 """
@@ -31,14 +31,14 @@ from kafka_wire.transactions.fencing import BOUND_S, Fence, Meanwhile, NoFence, 
 from kafka_wire.transactions.last_batch_lookup import LookupResult
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
-from mirror.partition.resume_rules import Resumed
-from mirror.partition.state_records import Reading, Record, Stored, no_spare_record, spare_record
+from mirror.partition.resume_rules import ResumePoint
+from mirror.partition.state_records import Reading, Record, StoredState, no_spare_record, spare_record
 from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState, Write
 from mirror.session.marker_partitions import InSync
-from mirror.session.producer_sessions import ProducerSessions, is_marked_by, mapped
+from mirror.session.producer_sessions import ProducerSessions, is_marked_by, map_errors
 from mirror.session.session_start import Host, StartedSession
-from mirror.session.transaction import Broken, Producer, Verdict, judged
+from mirror.session.transaction import BrokenTransaction, Producer, Verdict, classify
 from mirror.session.transactional_ids import MARKERS_S, RETURN_S, Id, Ids, spare_ids
 
 _log = Log("mirror")
@@ -56,7 +56,7 @@ class NotCommittedError(TargetError):
 def as_newer() -> Iterator[None]:
     """Raise OvertakenError as NotCommittedError: the coordinator must say which producer has the id now."""
     try:
-        with mapped():
+        with map_errors():
             yield
     except OvertakenError as error:
         code = str(error).rpartition(": ")[2]
@@ -135,13 +135,13 @@ class TransactionalSessions(ProducerSessions):
             await self._change_id()
         else:
             await ids.refresh()
-        if ids.is_spare or ids.unmarked:
+        if ids.is_spare or ids.unmarked_partitions:
             await self._leave_out_short()
 
     async def _leave_out_short(self) -> None:
         """Refuse streams whose partitions would take no marker now: no further id could carry on for the others."""
-        for lane, problem in (await self._in_sync.problems(list(self._waiting))).items():
-            waiting = self._waiting.pop(lane)
+        for stream, problem in (await self._in_sync.problems(list(self._waiting))).items():
+            waiting = self._waiting.pop(stream)
             if not waiting.done():
                 waiting.set_exception(TargetError(problem))
                 waiting.exception()  # the caller may be gone
@@ -157,7 +157,7 @@ class TransactionalSessions(ProducerSessions):
         else:
             self._on_spare.clear()
         if ids.current is not was:
-            held = [f"{topic}-{number}" for topic, number in sorted(ids.unmarked)[:NAMED_MAX]]
+            held = [f"{topic}-{number}" for topic, number in sorted(ids.unmarked_partitions)[:NAMED_MAX]]
             _log.warning("transactional_id_changed", transactional_id=ids.current.name, partitions_without_end=held)
 
     async def _leave_spare(self) -> None:
@@ -168,28 +168,28 @@ class TransactionalSessions(ProducerSessions):
             async with self.turn:
                 if self._is_unsure or not self.settled.is_set():
                     continue
-                with contextlib.suppress(TargetError), mapped():  # the next round asks again
+                with contextlib.suppress(TargetError), map_errors():  # the next round asks again
                     if await self._ids.own.is_free():
                         self._on_spare.clear()
                         self.unsure()
                         self._failed.set()
 
     async def _fence(self, chosen: Callable[[], list[Partition]], meanwhile: Meanwhile) -> Fence | None:
-        def marked() -> list[Partition]:
-            return [at for at in chosen() if at not in self._ids.unmarked]
+        def choose_marked() -> list[Partition]:
+            return [at for at in chosen() if at not in self._ids.unmarked_partitions]
 
         try:
             if self._is_unsure:
-                fence = await self.transactions.begin_with(marked, meanwhile)
+                fence = await self.transactions.begin_with(choose_marked, meanwhile)
                 self._was_asked_again = False
             else:
-                fence = await self._extend(marked())
+                fence = await self._extend(choose_marked())
         except NoFence as error:
             if self._ids.is_spare:
                 self._ids.refuse_spares(str(error))
             raise TargetError(f"transactions = true, but the target runs none for us: {error}") from error
         self._fenced_at, self.producer = asyncio.get_running_loop().time(), Producer(*fence[:2])
-        left = self._ids.unmarked.intersection(self._fenced)
+        left = self._ids.unmarked_partitions.intersection(self._fenced)
         return fence._replace(refused=fence.refused | dict.fromkeys(left, int(ErrorCode.CONCURRENT_TRANSACTIONS)))
 
     async def _extend(self, partitions: list[Partition]) -> Fence:
@@ -199,7 +199,7 @@ class TransactionalSessions(ProducerSessions):
             self.unsure()
             raise
 
-    async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
+    async def _begin_state(self, fence: Fence | None, read: dict[Partition, StoredState] | None) -> None:
         await super()._begin_state(fence, read)
         if self._ids.is_spare:
             try:
@@ -222,7 +222,7 @@ class TransactionalSessions(ProducerSessions):
         if not await self._ids.own.is_ours():
             raise OvertakenError("the transactional id has a newer epoch")
 
-    async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+    async def _fence_spares(self, found: dict[Partition, StoredState]) -> dict[Partition, StoredState]:
         assert self.producer is not None
         ids, is_marked = self._ids, is_marked_by(self._topic.marked_by, self.producer[:2])
         if ids.is_spare:  # no mirror is given an epoch of the own id, so none takes spares
@@ -237,7 +237,7 @@ class TransactionalSessions(ProducerSessions):
             await self._commit_records(records)
         return found
 
-    async def _read_state(self) -> dict[Partition, Stored]:
+    async def _read_state(self) -> dict[Partition, StoredState]:
         """Return the state of each partition, reading only the last commit's records and later ones again.
 
         A coordinator that is killed after its response may end that commit without its markers; the next transaction
@@ -253,21 +253,21 @@ class TransactionalSessions(ProducerSessions):
         return reading.partitions()
 
     async def _begin_fenced(
-        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, LookupResult]
+        self, streams: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, LookupResult]
     ) -> dict[PartitionStream, StartedSession | TargetError]:
-        others = {lane for lane in lanes if not self._state(lane).life.is_transactional}
-        found = await super()._begin_fenced(lanes, fence, early)
-        begun = [lane for lane in lanes if isinstance(found[lane], StartedSession)]
+        others = {stream for stream in streams if not self._state(stream).session.is_transactional}
+        found = await super()._begin_fenced(streams, fence, early)
+        begun = [stream for stream in streams if isinstance(found[stream], StartedSession)]
         await self._commit([self._state(one) for one in begun if one in others or _is_in_another_log(found[one])])
         return found
 
     async def _enter(
-        self, lane: PartitionStream, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None
+        self, stream: PartitionStream, state: PartitionState, resumed: ResumePoint, end: int, fence: Fence | None
     ) -> None:
         assert fence is not None, "nothing goes on without one"
-        state.begin(self._topics(lane), *fence[:2], resumed, end, is_transactional=True, origin=self._origin(lane))
+        state.begin(self._topics(stream), *fence[:2], resumed, end, is_transactional=True, origin=self._origin(stream))
 
-    def note(self, lane: PartitionStream) -> None:
+    def note(self, stream: PartitionStream) -> None:
         """Do nothing: no state has to be stored before the transaction's end."""
 
     # -- write
@@ -302,13 +302,13 @@ class TransactionalSessions(ProducerSessions):
             except (WireError, OSError) as error:
                 self._was_asked_again = True
                 if await self._is_decided():
-                    self.host.tell(TROUBLE, "")
+                    self.host.report_problem(TROUBLE, "")
                     return
-                self.host.tell(TROUBLE, f"whether it is committed is not known yet: {error}")
+                self.host.report_problem(TROUBLE, f"whether it is committed is not known yet: {error}")
                 await self.target.pauses.wait(self._asking_again.next_s())
                 continue
             self._asking_again.reset()
-            self.host.tell(TROUBLE, "")
+            self.host.report_problem(TROUBLE, "")
             if code:
                 raise NotCommittedError(f"the commit is refused ({error_name(code)})")
             return
@@ -325,7 +325,7 @@ class TransactionalSessions(ProducerSessions):
     async def _commit(self, states: Sequence[PartitionState]) -> None:
         """Store these in a transaction of their own."""
         if states:
-            self.committed(await self._commit_alone(lambda: self.store(states)))
+            self.writes_committed(await self._commit_alone(lambda: self.store(states)))
 
     async def _commit_records(self, records: list[Record]) -> None:
         """Write these in a transaction of their own."""
@@ -349,14 +349,14 @@ class TransactionalSessions(ProducerSessions):
             self.unsure()
             raise
         except TargetError as error:
-            await self.settle(began_at, str(error), was_fenced=isinstance(error, NotCommittedError))
+            await self.resolve(began_at, str(error), was_fenced=isinstance(error, NotCommittedError))
             raise TargetError(f"the state cannot be written: {error}") from error
         return writes
 
-    def committed(self, writes: Writes) -> None:
+    def writes_committed(self, writes: Writes) -> None:
         """Note the writes of a transaction that is committed."""
         for state, write in writes:
-            state.stored(write)
+            state.write_stored(write)
         self._answer([record for _, write in writes for record in write.records])
 
     def _answer(self, records: list[Record]) -> None:
@@ -379,9 +379,9 @@ class TransactionalSessions(ProducerSessions):
                 try:
                     await self._commit([state for state in due if state.is_behind and self._holds(state)])
                 except OvertakenError as error:
-                    self.host.overtaken(str(error))
+                    self.host.mirror_fenced(str(error))
                 except TargetError as error:
-                    self.host.tell("state topic", str(error))
+                    self.host.report_problem("state topic", str(error))
                     self._failed.set()
 
     def _holds(self, state: PartitionState) -> bool:
@@ -395,10 +395,10 @@ class TransactionalSessions(ProducerSessions):
             if not self._is_unsure and self.settled.is_set():
                 await super()._renew()
 
-    async def stop(self, lanes: Iterable[PartitionStream]) -> None:
+    async def stop(self, streams: Iterable[PartitionStream]) -> None:
         """Store the positions of streams that have moved; raises TargetError."""
         if not self._is_unsure and self.settled.is_set():
-            states = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
+            states = [stream.state for stream in streams if stream.state is not None and stream.state.is_behind]
             await self._commit([state for state in states if self._holds(state)])
 
     # -- transactions that broke off
@@ -409,7 +409,7 @@ class TransactionalSessions(ProducerSessions):
         self._is_open = False  # another may lead the state topic
         self._states.clear()
 
-    async def settle(self, began_at: float, why: str, *, was_fenced: bool) -> None:
+    async def resolve(self, began_at: float, why: str, *, was_fenced: bool) -> None:
         """Resolve a transaction that broke off, however long that takes, and make all streams start again.
 
         The turn is held meanwhile. Raises OvertakenError if another mirror has the id now.
@@ -424,7 +424,9 @@ class TransactionalSessions(ProducerSessions):
         if verdict == "timed_out":
             timeout = f"{self.timeout_s:g} s"
             _log.warning("transaction_timed_out", after=timeout, because=why, then="its records are sent again")
-            self.host.tell(TROUBLE, f"one timed out at the target after {timeout}, its records are sent again: {why}")
+            self.host.report_problem(
+                TROUBLE, f"one timed out at the target after {timeout}, its records are sent again: {why}"
+            )
         else:
             _log.warning("transaction_broke_off", because=why, then="what it had not committed is sent again")
 
@@ -432,18 +434,18 @@ class TransactionalSessions(ProducerSessions):
         while True:
             assert self.producer is not None
             try:
-                with mapped():
+                with map_errors():
                     told = await self.transactions.describe()
                     written = None if told is not None else await self._writer()
             except TargetError as error:
-                self.host.tell(TROUBLE, f"how it stands cannot be asked now: {error}")
+                self.host.report_problem(TROUBLE, f"how it stands cannot be asked now: {error}")
                 await self.target.pauses.wait(self._asking_again.next_s())
                 continue
             self._asking_again.reset()
-            self.host.tell(TROUBLE, "")
-            broken = Broken(self.producer, asyncio.get_running_loop().time() - began_at, was_fenced)
+            self.host.report_problem(TROUBLE, "")
+            broken = BrokenTransaction(self.producer, asyncio.get_running_loop().time() - began_at, was_fenced)
             described = None if told is None else Producer(told.producer_id, told.producer_epoch, told.state)
-            return judged(broken, described, written, self.timeout_s)
+            return classify(broken, described, written, self.timeout_s)
 
     async def _writer(self) -> Producer | None:
         """Return the newest producer that has committed a head."""

@@ -69,7 +69,7 @@ async def _partitions(source: Source, config: Config) -> list[PartitionStatus]:
 
     async def one(partition: TopicPartition) -> PartitionStatus:
         if partition in untold:
-            return _unknown(partition, untold[partition], commits)
+            return _unknown_status(partition, untold[partition], commits)
         status = _status(partition, ends, commits)
         if not status.lag or status.position is None:
             return status
@@ -79,7 +79,7 @@ async def _partitions(source: Source, config: Config) -> list[PartitionStatus]:
     return await asyncio.gather(*(one(partition) for partition in sorted(there | commits.keys())))
 
 
-def _unknown(partition: TopicPartition, why: str, commits: Mapping[TopicPartition, Commit]) -> PartitionStatus:
+def _unknown_status(partition: TopicPartition, why: str, commits: Mapping[TopicPartition, Commit]) -> PartitionStatus:
     name = f"{partition.topic}-{partition.partition}"
     position = commits[partition].offset if partition in commits else None
     trouble = f"the source does not return the offsets of {name}: {why}"

@@ -32,10 +32,10 @@ ASK_S = 5.0
 FULL_SHARE = 0.75  # of the memory, from which on partitions wait for it
 
 
-class Watched(NamedTuple):
+class WatchedParts(NamedTuple):
     """The parts of a mirror that are watched."""
 
-    lanes: Mapping[TopicPartition, PartitionStream]
+    streams: Mapping[TopicPartition, PartitionStream]
     progress: Progress
     link: Link
     memory: Memory
@@ -46,7 +46,7 @@ class Watched(NamedTuple):
 class Lags:
     """The lags of one mirror; `tick` each second, `ask` for ever."""
 
-    def __init__(self, watched: Watched, stall_timeout_s: float, buffer_bytes_max: int) -> None:
+    def __init__(self, watched: WatchedParts, stall_timeout_s: float, buffer_bytes_max: int) -> None:
         self._watched, self._buffer_bytes_max = watched, buffer_bytes_max
         self._stalls = Stalls(stall_timeout_s)
         self._stalled: set[str] = set()  # names of problems
@@ -64,66 +64,68 @@ class Lags:
             except SourceError:
                 continue  # the fetches report the source's problem
             for partition, end in ends.items():
-                lane = self._watched.lanes.get(partition)
-                if lane is not None:
-                    lane.source_end = end
+                stream = self._watched.streams.get(partition)
+                if stream is not None:
+                    stream.source_end = end
 
     def not_fetched(self, busy: Iterable[TopicPartition], now: float) -> list[TopicPartition]:
         """Return the partitions without a fetch since the last call; `busy` ones have one in flight now."""
-        lanes, before = self._watched.lanes, self._fetched_at
-        self._fetched_at = {partition: before.get(partition, now) for partition in lanes}
-        self._fetched_at |= {partition: now for partition in busy if partition in lanes}
+        streams, before = self._watched.streams, self._fetched_at
+        self._fetched_at = {partition: before.get(partition, now) for partition in streams}
+        self._fetched_at |= {partition: now for partition in busy if partition in streams}
         return [partition for partition, at in self._fetched_at.items() if now - at >= ASK_S]
 
     def tick(self, now: float) -> None:
         """Show the lags, and note the partitions that stand still."""
         watched, stalled = self._watched, set[str]()
         waiting_bytes = self._waiting_bytes()
-        for partition, lane in watched.lanes.items():
-            lag = 0 if lane.source_end is None else max(0, lane.source_end - lane.offsets.acked)
-            if lag != lane.lag_shown:
-                lane.lag_shown = lag
-                watched.progress.behind(lane, lag, now)
+        for partition, stream in watched.streams.items():
+            lag = 0 if stream.source_end is None else max(0, stream.source_end - stream.offsets.acked)
+            if lag != stream.lag_shown:
+                stream.lag_shown = lag
+                watched.progress.note_lag(stream, lag, now)
                 watched.metrics.lag.labels(label_text(partition.topic), str(partition.partition)).set(lag)
-            stands_s = self._stalls.note(partition, lane.offsets.acked, lag, now)
-            if stands_s >= self._stalls.timeout_s and self._note_stall(lane, lag, stands_s, waiting_bytes, now):
-                stalled.add(_name(lane))
+            stands_s = self._stalls.note(partition, stream.offsets.acked, lag, now)
+            if stands_s >= self._stalls.timeout_s and self._note_stall(stream, lag, stands_s, waiting_bytes, now):
+                stalled.add(_name(stream))
         for name in self._stalled - stalled:
             watched.troubles.note(name, "", now)
         self._stalled = stalled
         watched.metrics.stalled.set(len(stalled))
         watched.progress.tick(now)
 
-    def forget(self, lane: PartitionStream) -> None:
+    def forget(self, stream: PartitionStream) -> None:
         """Watch a partition no more."""
-        self._stalls.forget(lane.partition)
-        self._watched.troubles.note(_name(lane), "", time.monotonic())
+        self._stalls.forget(stream.partition)
+        self._watched.troubles.note(_name(stream), "", time.monotonic())
 
-    def _note_stall(self, lane: PartitionStream, lag: int, stands_s: float, waiting_bytes: int, now: float) -> bool:
-        cause = self._cause(lane)
+    def _note_stall(self, stream: PartitionStream, lag: int, stands_s: float, waiting_bytes: int, now: float) -> bool:
+        cause = self._cause(stream)
         limit_s = self._stalls.limit_s(waiting_bytes, self._watched.link.rate, is_troubled=bool(cause))
         if stands_s < limit_s:
             return False
-        cause = cause or self._turn(lane)
+        cause = cause or self._turn(stream)
         text = f"none of its {lag} records became safe for more than {self._stalls.timeout_s:g} s: {cause}"
-        self._watched.troubles.note(_name(lane), text, now)
+        self._watched.troubles.note(_name(stream), text, now)
         return True
 
     def _waiting_bytes(self) -> int:
         """Return the bytes that the link must carry before a partition without a problem has its turn again."""
-        lanes = self._watched.lanes.values()
+        streams = self._watched.streams.values()
         batch_bytes = self._watched.link.batch_bytes
-        return sum(max(lane.held_bytes, batch_bytes if lane.lag_shown else 0) for lane in lanes if not lane.blocked)
+        return sum(
+            max(stream.held_bytes, batch_bytes if stream.lag_shown else 0) for stream in streams if not stream.blocked
+        )
 
-    def _cause(self, lane: PartitionStream) -> str:
+    def _cause(self, stream: PartitionStream) -> str:
         """Return what is wrong with the partition, its brokers or the ends; empty text if nothing is."""
         troubles = self._watched.troubles
-        for name in (lane.name, f"{lane.name} source", f"{lane.name} position"):
+        for name in (stream.name, f"{stream.name} source", f"{stream.name} position"):
             if name in troubles:
                 return troubles[name]
-        if lane.leader.node < 0:
+        if stream.leader.node < 0:
             return "the source has no leader for it"
-        nodes = () if lane.pipe is None else (f"target broker {lane.pipe.node}",)
+        nodes = () if stream.connection is None else (f"target broker {stream.connection.node}",)
         for name, text in troubles.items():
             if name in nodes or any(name.startswith(f"{node}, ") for node in nodes):
                 return f"{name}: {text}"
@@ -132,19 +134,19 @@ class Lags:
                 return f"{name}: {'not reached' if troubles[name] == NOT_YET else troubles[name]}"
         return ""
 
-    def _turn(self, lane: PartitionStream) -> str:
+    def _turn(self, stream: PartitionStream) -> str:
         """Return what a partition without a problem waits for."""
-        held = f"{lane.held_bytes} bytes of it are read"
-        if lane.flight:
-            return f"{held}, and {sum(batch.size for batch in lane.flight)} wait for an acknowledgement"
-        if lane.held_bytes:
+        held = f"{stream.held_bytes} bytes of it are read"
+        if stream.flight:
+            return f"{held}, and {sum(batch.size for batch in stream.flight)} wait for an acknowledgement"
+        if stream.held_bytes:
             return f"{held}, and wait for their turn on the link"
-        if not lane.is_read:
+        if not stream.is_read:
             return "its position is being checked"
         if self._watched.memory.bytes >= self._buffer_bytes_max * FULL_SHARE:
             return f"it waits for memory, of which {self._watched.memory.bytes} bytes are taken (buffer_bytes_max)"
         return "the source sends nothing of it; a transaction may be open there"
 
 
-def _name(lane: PartitionStream) -> str:
-    return f"{lane.name} stalled"
+def _name(stream: PartitionStream) -> str:
+    return f"{stream.name} stalled"

@@ -28,12 +28,12 @@ _PARTITION = re.compile(r"(.+)-(\d+)(?: source| position| stalled)?")
 _log = Log("mirror")
 
 
-class _Noted(NamedTuple):
+class _Problem(NamedTuple):
     text: str
     kind: str
 
 
-class _Told:
+class _LoggedKind:
     """A kind that was logged: when, how many came since, and the last of them."""
 
     def __init__(self, at: float) -> None:
@@ -44,8 +44,8 @@ class Troubles(Mapping[str, str]):
     """The present problems, in the order in which they came; `note` may be called any number of times."""
 
     def __init__(self) -> None:
-        self._noted: dict[str, _Noted] = {}
-        self._told: dict[tuple[str, str], _Told] = {}
+        self._noted: dict[str, _Problem] = {}
+        self._told: dict[tuple[str, str], _LoggedKind] = {}
 
     def __getitem__(self, name: str) -> str:
         return self._noted[name].text
@@ -61,15 +61,15 @@ class Troubles(Mapping[str, str]):
         before = self._noted.pop(name, None)
         if text:
             kind = before.kind if before is not None and before.text == text else _kind(name, text)
-            self._noted[name] = _Noted(text, kind)
+            self._noted[name] = _Problem(text, kind)
             if before is None or before.text == NOT_YET:
-                self._tell("trouble", name, self._noted[name], now)
+                self._log_kind("trouble", name, self._noted[name], now)
         elif before is not None and before.text != NOT_YET:
-            self._tell("well_again", name, before, now)
+            self._log_kind("well_again", name, before, now)
 
     def start(self, name: str) -> None:
         """Note that it was never reached, which is not logged yet."""
-        self._noted[name] = _Noted(NOT_YET, NOT_YET)
+        self._noted[name] = _Problem(NOT_YET, NOT_YET)
 
     def tick(self, now: float) -> None:
         """Log the lines that were held back for LOG_S; about each second."""
@@ -78,7 +78,7 @@ class Troubles(Mapping[str, str]):
                 continue
             if told.more:
                 self._write(key[0], told.name, told.text, told.more)
-                self._told[key] = _Told(now)
+                self._told[key] = _LoggedKind(now)
             else:
                 del self._told[key]
 
@@ -94,13 +94,13 @@ class Troubles(Mapping[str, str]):
         more = f" and {len(first) - NAMED_MAX} more" if len(first) > NAMED_MAX else ""
         return f"{', '.join(first[:NAMED_MAX])}{more}: {self[first[0]]}"
 
-    def _tell(self, event: str, name: str, noted: _Noted, now: float) -> None:
+    def _log_kind(self, event: str, name: str, noted: _Problem, now: float) -> None:
         key = event, noted.kind
         if key not in self._told and len(self._told) >= KINDS_MAX:
             key = event, ""
         told = self._told.get(key)
         if told is None:
-            self._told[key] = _Told(now)
+            self._told[key] = _LoggedKind(now)
             self._write(event, name, noted.text, 0)
         else:
             told.more, told.name, told.text = told.more + 1, name, noted.text
@@ -120,13 +120,13 @@ def _kind(name: str, text: str) -> str:
     own = () if found is None else (found[1], f"{found[1]}-{found[2]}")
     ends = tuple(f".{one}" for one in own)  # their names at the target
 
-    def judged(word: re.Match[str]) -> str:
+    def generalise(word: re.Match[str]) -> str:
         said = word[0]
         if said.replace(".", "", 1).isdigit():
             return "#"
         return "*" if said in own or (ends and said.endswith(ends)) else said
 
-    return _WORD.sub(judged, text)
+    return _WORD.sub(generalise, text)
 
 
 def _natural(name: str) -> tuple[str, int]:

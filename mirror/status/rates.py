@@ -70,22 +70,22 @@ class Progress:
         """Return the pace of one partition."""
         return self._paces.get(partition) or self._paces.setdefault(partition, Pace())
 
-    def acked(self, lane: PartitionStream, records: int, size: int) -> None:
+    def records_acked(self, stream: PartitionStream, records: int, size: int) -> None:
         """Note so many records as safe at the target, and their bytes."""
-        pace = self.of(lane.partition)
+        pace = self.of(stream.partition)
         pace.records += records
         pace.bytes += size
-        self._moving[lane.partition] = lane
+        self._moving[stream.partition] = stream
 
-    def behind(self, lane: PartitionStream, lag: int, now: float) -> None:
+    def note_lag(self, stream: PartitionStream, lag: int, now: float) -> None:
         """Note its present lag, in offsets."""
-        pace = self.of(lane.partition)
+        pace = self.of(stream.partition)
         pace.lag = lag
         if not lag:
             pace.behind_since = None
         elif pace.behind_since is None:
             pace.behind_since = now
-        self._moving[lane.partition] = lane
+        self._moving[stream.partition] = stream
 
     def forget(self, partition: TopicPartition) -> None:
         """Note that it is mirrored no more."""
@@ -97,10 +97,10 @@ class Progress:
         before, self._ticked_at = self._ticked_at, now
         if before is None or now <= before:
             return
-        for partition, lane in list(self._moving.items()):
+        for partition, stream in list(self._moving.items()):
             pace = self.of(partition)
-            offsets = lane.read_offset - lane.offsets.acked
-            if lane.held_bytes and offsets > 0:
-                pace.bytes_per_offset = lane.held_bytes / offsets
+            offsets = stream.read_offset - stream.offsets.acked
+            if stream.held_bytes and offsets > 0:
+                pace.bytes_per_offset = stream.held_bytes / offsets
             if not pace.tick(now - before):
                 del self._moving[partition]

@@ -114,19 +114,19 @@ def read(text: str | bytes) -> Report:
         fields = json.loads(text)
         if fields["version"] != VERSION:
             raise ValueError(f"it is of version {fields['version']!r}, and this command reads {VERSION}")
-        report: Report = _made(Report, fields)
+        report: Report = _make(Report, fields)
         return report._replace(
-            source=_made(SideStatus, fields["source"]),
-            target=_made(SideStatus, fields["target"]),
-            link=None if report.link is None else _made(LinkStatus, fields["link"]),
-            topics=[_made(TopicStatus, one) for one in fields["topics"]],
-            partitions=[_made(PartitionStatus, one) for one in fields["partitions"]],
+            source=_make(SideStatus, fields["source"]),
+            target=_make(SideStatus, fields["target"]),
+            link=None if report.link is None else _make(LinkStatus, fields["link"]),
+            topics=[_make(TopicStatus, one) for one in fields["topics"]],
+            partitions=[_make(PartitionStatus, one) for one in fields["partitions"]],
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"it is no report of a mirror: {error}") from error
 
 
-def _made(kind: Any, fields: Mapping[str, Any]) -> Any:
+def _make(kind: Any, fields: Mapping[str, Any]) -> Any:
     return kind(**{name: fields[name] for name in kind._fields if name in fields or name not in kind._field_defaults})
 
 

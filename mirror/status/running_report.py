@@ -22,7 +22,7 @@ class Running(NamedTuple):
     """The parts to report; `ends` are the source and the target, `started_at` and `now` are the loop's time."""
 
     config: Config
-    lanes: Iterable[PartitionStream]
+    streams: Iterable[PartitionStream]
     progress: Progress
     link: Link
     ends: tuple[Asking, Asking]
@@ -36,9 +36,9 @@ class Running(NamedTuple):
 def report(running: Running) -> Report:
     """Return the present report."""
     config, link, troubles = running.config, running.link, running.troubles
-    lanes = sorted(running.lanes, key=lambda lane: lane.partition)
+    streams = sorted(running.streams, key=lambda lane: lane.partition)
     time_ms = int(time.time() * 1000)
-    partitions = [_partition(lane, running, time_ms) for lane in lanes]
+    partitions = [_partition(lane, running, time_ms) for lane in streams]
     source, target = (
         SideStatus(servers, _state(side, troubles), *end.traffic.total())
         for side, servers, end in zip(("source", "target"), (config.source, config.target), running.ends, strict=True)
@@ -60,7 +60,7 @@ def report(running: Running) -> Report:
         up_s=round(running.now - running.started_at, 1),
         buffered_bytes=running.buffered_bytes,
         troubles=troubles.sentences(),
-        topics=topics_of(partitions, {lane.partition.topic: lane.target_topic for lane in lanes}),
+        topics=topics_of(partitions, {lane.partition.topic: lane.target_topic for lane in streams}),
         partitions=partitions,
         transactions=config.transactions,
     )
@@ -71,23 +71,23 @@ def _state(side: str, troubles: Mapping[str, str]) -> State:
     return "not reached yet" if NOT_YET in said else "in trouble" if said else "up"
 
 
-def _partition(lane: PartitionStream, running: Running, time_ms: int) -> PartitionStatus:
-    pace = running.progress.of(lane.partition)
-    end, position = lane.source_end, lane.offsets.acked
+def _partition(stream: PartitionStream, running: Running, time_ms: int) -> PartitionStatus:
+    pace = running.progress.of(stream.partition)
+    end, position = stream.source_end, stream.offsets.acked
     lag = None if end is None else max(0, end - position)
-    not_read = 0 if end is None else max(0, end - lane.read_offset)
+    not_read = 0 if end is None else max(0, end - stream.read_offset)
     troubles = running.troubles
-    names = [lane.name, *(f"{lane.name} {what}" for what in ("source", "position", "stalled"))]
+    names = [stream.name, *(f"{stream.name} {what}" for what in ("source", "position", "stalled"))]
     said = [troubles[name] for name in names if name in troubles]
     return PartitionStatus(
-        lane.partition.topic,
-        lane.partition.partition,
+        stream.partition.topic,
+        stream.partition.partition,
         end,
         position,
         lag,
-        None if lag is None else int(lane.held_bytes + not_read * pace.bytes_per_offset) if lag else 0,
+        None if lag is None else int(stream.held_bytes + not_read * pace.bytes_per_offset) if lag else 0,
         bool(not_read),
-        None if lag is None else _age_s(lane, pace, running.now, time_ms) if lag else 0.0,
+        None if lag is None else _age_s(stream, pace, running.now, time_ms) if lag else 0.0,
         round(pace.records_s, 2),
         round(pace.bytes_s, 1),
         round(pace.shrinks_s, 2),
@@ -95,10 +95,10 @@ def _partition(lane: PartitionStream, running: Running, time_ms: int) -> Partiti
     )
 
 
-def _age_s(lane: PartitionStream, pace: Pace, now: float, time_ms: int) -> float:
+def _age_s(stream: PartitionStream, pace: Pace, now: float, time_ms: int) -> float:
     """Return the age of the oldest record that is not safe: by its timestamp if plausible, else since it was seen."""
     seen_s = 0.0 if pace.behind_since is None else now - pace.behind_since
-    under_way = [*lane.uncommitted[:1], *lane.flight[:1]]
-    oldest = under_way[0].pieces[0] if under_way else lane.buffer[0] if lane.buffer else None
+    under_way = [*stream.uncommitted[:1], *stream.flight[:1]]
+    oldest = under_way[0].pieces[0] if under_way else stream.buffer[0] if stream.buffer else None
     written_ms = -1 if oldest is None else oldest.header.first_timestamp
     return round((time_ms - written_ms) / 1000 if 0 < written_ms <= time_ms else seen_s, 1)

@@ -17,7 +17,7 @@ TIMES_MAX = 10
 TURNS = 2
 
 
-class Standing(NamedTuple):
+class Standstill(NamedTuple):
     """The source's offset below which all is safe, and the time since which it has not moved."""
 
     position: int
@@ -29,7 +29,7 @@ class Stalls:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._standing: dict[Hashable, Standing] = {}
+        self._standing: dict[Hashable, Standstill] = {}
 
     def note(self, name: Hashable, position: int, lag: int, now: float) -> float:
         """Note a partition's position; return for how many seconds it has stood still with a lag."""
@@ -38,7 +38,7 @@ class Stalls:
             self._standing.pop(name, None)
             return 0.0
         if standing is None or standing.position != position:
-            self._standing[name] = Standing(position, now)
+            self._standing[name] = Standstill(position, now)
             return 0.0
         return now - standing.since
 

@@ -32,7 +32,7 @@ REPORT_BYTES_MAX = 64 << 20
 AGAIN_S = 2.0
 
 
-class Wanted(NamedTuple):
+class StatusOptions(NamedTuple):
     """The options: `lag_max` in records, `lag_s_max` in seconds; None: any."""
 
     as_json: bool = False
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
     lag_s_max: int | None = None
 
 
-class Told(NamedTuple):
+class StatusResult(NamedTuple):
     """The result: `running` is None if no mirror was queried, `note` says why the report is not the mirror's own."""
 
     report: Report | None
@@ -49,16 +49,16 @@ class Told(NamedTuple):
     note: str = ""
 
 
-def status(config: Config, wanted: Wanted) -> int:
+def status(config: Config, wanted: StatusOptions) -> int:
     """Print the mirror's state, with `watch` repeatedly; return the exit status."""
-    screen = _Screen(again=wanted.watch)
+    screen = _Screen(is_repeated=wanted.watch)
     while True:
         try:
-            told = _told(config)
+            told = _read_status(config)
         except CommandFailed as error:
             if not wanted.watch:
                 raise
-            told = Told(None, None, str(error))
+            told = StatusResult(None, None, str(error))
         said = [] if told.report is None else beyond(told.report, wanted.lag_max, wanted.lag_s_max)
         _show(told, said, screen, wanted)
         if not wanted.watch:
@@ -66,7 +66,7 @@ def status(config: Config, wanted: Wanted) -> int:
         time.sleep(AGAIN_S)
 
 
-def _show(told: Told, said: list[str], screen: _Screen, wanted: Wanted) -> None:
+def _show(told: StatusResult, said: list[str], screen: _Screen, wanted: StatusOptions) -> None:
     notes = [*([told.note] if told.note else []), *said]
     if told.report is None:
         print(*notes, sep="\n", file=sys.stderr)
@@ -77,7 +77,7 @@ def _show(told: Told, said: list[str], screen: _Screen, wanted: Wanted) -> None:
         screen.show("\n".join([text(told.report, rows), *([""] if notes else []), *notes]))
 
 
-def _status(told: Told, said: list[str]) -> int:
+def _status(told: StatusResult, said: list[str]) -> int:
     if told.running is False:
         return NOT_RUNNING
     report = told.report
@@ -85,19 +85,19 @@ def _status(told: Told, said: list[str]) -> int:
     return BEHIND if said or troubled else WELL
 
 
-def _told(config: Config) -> Told:
+def _read_status(config: Config) -> StatusResult:
     if not config.metrics:
         note = "Told by the source; the mirror itself is asked where --metrics or the file of --config names its port."
-        return Told(_by_source(config), None, note)
+        return StatusResult(_by_source(config), None, note)
     try:
-        return Told(_by_mirror(config), running=True)
+        return StatusResult(_by_mirror(config), running=True)
     except OSError as error:
         running, why = False, f"No process answers at {config.metrics} ({reason(error)}): the mirror does not run"
     except ValueError as error:
         running, why = True, f"The mirror at {config.metrics} is of another version ({error})"
     if not config.source:
-        return Told(None, running, f"{why}.")
-    return Told(_by_source(config), running, f"{why}; this is what its group at the source tells.")
+        return StatusResult(None, running, f"{why}.")
+    return StatusResult(_by_source(config), running, f"{why}; this is what its group at the source tells.")
 
 
 def _by_mirror(config: Config) -> Report:
@@ -131,21 +131,21 @@ def _by_source(config: Config) -> Report:
 
 
 class _Screen:
-    """Standard output; a report shown `again` overwrites the last one on a terminal, else it has the time before it."""
+    """Standard output; `is_repeated`: each report overwrites the last on a terminal, else has its time before it."""
 
-    def __init__(self, *, again: bool) -> None:
+    def __init__(self, *, is_repeated: bool) -> None:
         self._lines = 0
-        self._again = again
+        self._is_repeated = is_repeated
         self._is_terminal = sys.stdout.isatty()
 
     @property
     def rows(self) -> int | None:
         """The number of lines with room; None: any number."""
-        return shutil.get_terminal_size().lines - 1 if self._again and self._is_terminal else None
+        return shutil.get_terminal_size().lines - 1 if self._is_repeated and self._is_terminal else None
 
     def show(self, said: str) -> None:
         """Print a report."""
-        if not self._again:
+        if not self._is_repeated:
             print(said)
         elif self._is_terminal:
             width = shutil.get_terminal_size().columns

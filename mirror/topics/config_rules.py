@@ -41,12 +41,12 @@ class InStep:
     def __init__(self) -> None:
         self._equal: dict[str, dict[str, str | None]] = {}
 
-    def made(self, topic: str, settings: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    def topic_created(self, topic: str, settings: Mapping[str, str], wanted: Mapping[str, str]) -> None:
         """Note that the mirror created a topic with these configs, of those that it wanted."""
         refused = wanted.keys() - settings.keys()
         self._equal[topic] = {key: settings.get(key) for key in COPIED_SETTINGS if key not in refused}
 
-    def judge(self, topic: str, source: Mapping[str, str], target: Mapping[str, Setting]) -> Step:
+    def compare(self, topic: str, source: Mapping[str, str], target: Mapping[str, Setting]) -> Step:
         """Compare the present configs of both ends."""
         equal = self._equal.setdefault(topic, {})
         alter: dict[str, str | None] = {}
@@ -65,7 +65,7 @@ class InStep:
                 left[key] = here, own
         return Step(alter, left)
 
-    def followed(self, topic: str, alter: Mapping[str, str | None]) -> None:
+    def configs_accepted(self, topic: str, alter: Mapping[str, str | None]) -> None:
         """Note that the target has accepted these changes."""
         self._equal.setdefault(topic, {}).update(alter)
 

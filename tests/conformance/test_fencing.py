@@ -35,7 +35,7 @@ from kafka_wire.cluster import SIDE, TRANSACTION, Cluster
 from kafka_wire.transactions.fencing import LAST_EPOCH, Fencing, NoFence, ProducerFenced
 from kafka_wire.transactions.last_batch_lookup import LookupRequest, LookupResult, Own, look_up, producers
 from mirror.client.state_topic import StateTopic
-from mirror.partition.resume_rules import Seen
+from mirror.partition.resume_rules import TargetLookup
 from mirror.partition.state_records import Reading, Topics
 from mirror.partition.target_state import PartitionState
 from tests.support import runtimes
@@ -368,11 +368,11 @@ async def test_the_state_topic_has_one_writer(kafka):
         topic.begin(*fenced[:2])
         states = [PartitionState(("t", number), Topics(target.topic, "s", "t")) for number in range(300)]
         for state in states:
-            state.begin(state.topics, *fenced[:2], state.resume(Seen(0, 0, 0, None), state.topics), 0)
+            state.begin(state.topics, *fenced[:2], state.resume(TargetLookup(0, 0, 0, None), state.topics), 0)
         writes = [state.write() for state in states]
         await topic.write([write.records for write in writes])
         for state, write in zip(states, writes, strict=True):
-            state.stored(write)
+            state.write_stored(write)
             state.send([(5, 1)], 0)
         await topic.write([state.write().records for state in states])
         reading = Reading()
@@ -421,7 +421,7 @@ class Life:
         ]
         assert seen.marker_epoch == fenced.producer_epoch
         resumed = self.state.resume(
-            Seen(seen.start_offset, seen.end_offset, seen.searched_from, seen.last), self.topics
+            TargetLookup(seen.start_offset, seen.end_offset, seen.searched_from, seen.last), self.topics
         )
         self.state.begin(self.topics, *fenced[:2], resumed, seen.end_offset)
         self.at = resumed.source_offset
@@ -439,8 +439,8 @@ class Life:
         if not self.state.may_go(sent):
             write = self.state.write()
             await self.state_topic.write([write.records])
-            self.state.stored(write)
-        producer = self.state.life[:2]
+            self.state.write_stored(write)
+        producer = self.state.session[:2]
         now = int((time.time() - self.age_s) * 1000)
         batch = make_batch(
             [(None, b"%d" % offset, now) for offset in offsets], producer=(*producer, sent.base_sequence)
@@ -453,7 +453,7 @@ class Life:
         assert told.error_code == 0, error_name(told.error_code)
         self.at = offsets[-1] + 1
         if answered:
-            assert self.state.acked(told.base_offset) == 0
+            assert self.state.batch_acked(told.base_offset) == 0
 
 
 @pytest.mark.parametrize("age_s", [0, TWO_DAYS_S])
@@ -492,7 +492,9 @@ async def test_the_edge_broker_says_that_it_has_no_fence(tmp_path):
             producer = await connection.ask(apis.INIT_PRODUCER_ID, request, timeout_s=CALL_S)
             topic.begin(producer.producer_id, 0)
             state = PartitionState(("t", 0), Topics("t", None, None))
-            state.begin(state.topics, producer.producer_id, 0, state.resume(Seen(0, 0, 0, None), state.topics), 0)
+            state.begin(
+                state.topics, producer.producer_id, 0, state.resume(TargetLookup(0, 0, 0, None), state.topics), 0
+            )
             await topic.write([state.write().records])
             reading = Reading()
             await topic.read(reading)

@@ -23,7 +23,7 @@ from mirror.audit.digest.digests import CUT, Chunker, Digests, Range
 from mirror.audit.digest.partition_facts import Entry, Facts
 from mirror.audit.endpoints.digest_lines import range_line, read_line
 from mirror.partition.offset_map import End, Step
-from mirror.partition.state_records import Head, Stored, Topics
+from mirror.partition.state_records import Head, StoredState, Topics
 
 CONTROL, ABORTED, COMPACTED = -1, -2, -3  # offsets without a record, by their kinds
 KINDS = {CONTROL: "control", ABORTED: "aborted", COMPACTED: "compacted"}
@@ -52,7 +52,7 @@ def ranges_of(log, start, end, keyed=False):
         else:
             keys = [key(number)[-8:]] if keyed else []
             found += chunker.add(Digests(((offset, 1),), [digest(number)], keys))
-    return [*found, chunker.rest()]
+    return [*found, chunker.last_range()]
 
 
 def audit(
@@ -274,7 +274,7 @@ def test_foreign_records_after_a_resend_cost_no_digests_of_each():
 
 def state_of(steps, end, ids=("s", "t")):
     """A map as the state topic has it."""
-    return Stored(Head(Topics("lab.readings", *ids), 1, 0, 0, 0, 0, len(steps), end), 0, list(steps))
+    return StoredState(Head(Topics("lab.readings", *ids), 1, 0, 0, 0, 0, len(steps), end), 0, list(steps))
 
 
 @st.composite

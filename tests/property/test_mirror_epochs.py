@@ -12,7 +12,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirror.partition.leader_epochs import EpochEnd, judge_epoch_end, judge_standing
+from mirror.partition.leader_epochs import EpochEnd, classify_standing, resume_offset
 from mirror.partition.source_offsets import PartitionOffsets, read_commit
 
 ID = "f0zPYpr-QZGYZzyz7SdtyA"
@@ -58,14 +58,14 @@ class Mirror:
         """Let the position stand, or take it back, until it stands under the source's epoch of now."""
         while self.under != self.source.epoch:
             position, epochs = self.offsets.position, self.offsets.epochs
-            verdict = judge_standing(
+            verdict = classify_standing(
                 position, self.offsets.topic_id, epochs, source_topic_id=ID, source_epoch=self.source.epoch
             )
             to, answered = position, -1
             if verdict == "ask":
                 answer = self.source.epoch_end(epochs.below(position).leader_epoch)
                 answered = answer.leader_epoch
-                to = judge_epoch_end(position, epochs, answer, source_epoch=self.source.epoch, log_start=0)
+                to = resume_offset(position, epochs, answer, source_epoch=self.source.epoch, log_start=0)
             if to == position:
                 self.under = self.source.epoch
             else:
@@ -83,7 +83,7 @@ class Mirror:
         commit = self.offsets.next_commit()
         if commit is not None:
             self.group = (commit.offset, commit.metadata())
-            self.offsets.stored(commit)
+            self.offsets.commit_stored(commit)
 
     def work(self, count):
         self.judge()

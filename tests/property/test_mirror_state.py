@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from kafka_wire.records.batches import SEQUENCES
 from kafka_wire.transactions.last_batch_lookup import Own
 from mirror.partition.leader_epochs import EpochStart
-from mirror.partition.offset_map import End, Found, OffsetMap, Step
-from mirror.partition.resume_rules import Life, Resumed, Seen, floor_of, resume
+from mirror.partition.offset_map import End, OffsetAtOtherEnd, OffsetMap, Step
+from mirror.partition.resume_rules import ResumePoint, Session, TargetLookup, floor_of, resume
 from mirror.partition.state_records import (
     CHUNK_STEPS,
     Head,
     Reading,
     StateError,
     StepsMissing,
-    Stored,
+    StoredState,
     Topics,
     head_record,
     steps_record,
@@ -72,7 +72,7 @@ class Road:
         self.start()
         if first_records:  # as if its life had been long: soon its sequences begin anew
             self.next_sequence = SEQUENCES - 5
-            self.state.life = self.state.life._replace(records=first_records - self.next_sequence)
+            self.state.session = self.state.session._replace(records=first_records - self.next_sequence)
             self.remembered = self.epoch
 
     def read(self, chunks_max=2):
@@ -84,10 +84,10 @@ class Road:
     def look(self, floor):
         last = next((entry for entry in reversed(self.target[floor:]) if entry.source), None)
         if last is None:
-            return Seen(0, len(self.target), min(floor, len(self.target)), None)
+            return TargetLookup(0, len(self.target), min(floor, len(self.target)), None)
         own = [(at, entry) for at, entry in enumerate(self.target) if entry.batch == last.batch]
         batch = Own(PRODUCER, last.epoch, own[0][1].sequence, last.sequence, own[0][0], own[-1][0])
-        return Seen(0, len(self.target), own[0][0], batch)
+        return TargetLookup(0, len(self.target), own[0][0], batch)
 
     def start(self, fence=False):
         """Fence, look, and begin: what was on its way is lost or has arrived."""
@@ -105,7 +105,7 @@ class Road:
         if fences:
             self.state.begin(TOPICS, PRODUCER, self.epoch, resumed, len(self.target))
         else:
-            self.state.go_on(resumed, len(self.target))
+            self.state.continue_session(resumed, len(self.target))
         self.at = resumed.source_offset
         self.sent = []
 
@@ -120,7 +120,7 @@ class Road:
             else:
                 self.topic.pop(key, None)
                 self.topic[key] = value
-        self.state.stored(write)
+        self.state.write_stored(write)
 
     def send(self, count):
         epochs = {epoch for _, epoch in self.ahead()[:1]}
@@ -152,7 +152,7 @@ class Road:
             self.write()
         assert self.state.may_go(sent)
         held = self.read()
-        assert held.life == self.state.life
+        assert held.session == self.state.session
         for delta, record in enumerate(some):
             assert held.map.is_promised(Step(sent.records_before + delta, *record, 0), 1)
         base = self.append(self.epoch, sent.base_sequence, some)
@@ -161,7 +161,7 @@ class Road:
             assert not self.fences
             self.start()
         elif answered:
-            assert self.state.acked(base) >= 0
+            assert self.state.batch_acked(base) >= 0
 
     def append(self, epoch, sequence, some):
         """As a Kafka appends: the base offset, None where it refuses."""
@@ -228,7 +228,7 @@ class Road:
             left_out = refused[0][1][0]
             self.source.remove(left_out) if left_out in self.source else None
             try:
-                self.state.take_back(refused[0][0])
+                self.state.reuse_sequences(refused[0][0])
                 self.at = left_out[0] + 1
             except Contradiction:
                 self.start(fence=True)
@@ -263,11 +263,13 @@ class Road:
         ):
             for offset in range(-1, last + 3):
                 if offset in pairs:
-                    expected = Found(pairs[offset], True)
+                    expected = OffsetAtOtherEnd(pairs[offset], True)
                 elif offset > last or (offset < first and offset != last):
                     expected = None
                 else:
-                    expected = Found(next((pairs[later] for later in sorted(pairs) if later > offset), other), False)
+                    expected = OffsetAtOtherEnd(
+                        next((pairs[later] for later in sorted(pairs) if later > offset), other), False
+                    )
                 assert here(offset) == expected, offset
 
 
@@ -334,13 +336,13 @@ def test_after_a_kill_the_last_batch_tells_how_much_others_have_written():
     road.drain()
     for at, entry in enumerate(road.target):
         if entry.source and not 5 <= entry.source[0] < 10:  # which side of these others wrote is not known
-            assert road.state.map.to_target(entry.source[0]) == Found(at, True)
-            assert road.state.map.to_source(at) == Found(entry.source[0], True)
+            assert road.state.map.to_target(entry.source[0]) == OffsetAtOtherEnd(at, True)
+            assert road.state.map.to_source(at) == OffsetAtOtherEnd(entry.source[0], True)
 
 
 def test_a_life_is_written_down_before_its_first_record_though_no_step_is_new():
     state = state_with(STEPS, END)
-    state.begin(TOPICS, PRODUCER, 4, Resumed("position", 20, 130), 520)
+    state.begin(TOPICS, PRODUCER, 4, ResumePoint("position", 20, 130), 520)
     sent = state.send([(130, 5)], 7)
     assert not state.may_go(sent)
     write = state.write()
@@ -349,51 +351,51 @@ def test_a_life_is_written_down_before_its_first_record_though_no_step_is_new():
     assert not state.may_go(sent)
     again = state.write()
     assert len(again.records) == 2
-    state.stored(write)
+    state.write_stored(write)
     assert not state.may_go(sent)
-    state.stored(again)
+    state.write_stored(again)
     assert state.may_go(sent)
     assert not state.is_urgent
 
 
 def test_what_a_former_life_may_have_sent_is_not_taken_back():
     state = state_with(STEPS, END)
-    state.go_on(Resumed("found", 20, 130), 520)
+    state.continue_session(ResumePoint("found", 20, 130), 520)
     sent = state.send([(130, 5)], 7)
     with pytest.raises(Contradiction, match="readings-0: a batch that a previous session"):
-        state.take_back(sent)
+        state.reuse_sequences(sent)
     with pytest.raises(Contradiction, match="readings-0: offset 140 is not what was promised"):
         state.send([(140, 5)], 7)
-    assert state.acked(520) == 0
+    assert state.batch_acked(520) == 0
 
 
 def test_what_was_passed_over_behind_records_that_are_taken_back_is_not_passed_over_with_those_before():
     """Else a life that ends then goes on behind records that are nowhere."""
     state = state_with(STEPS, END)
-    state.begin(TOPICS, PRODUCER, 4, Resumed("found", 20, 130), 520)
+    state.begin(TOPICS, PRODUCER, 4, ResumePoint("found", 20, 130), 520)
     state.send([(130, 5)], 7)
     taken = state.send([(135, 5)], 7)
     state.pass_over(200)
-    state.take_back(taken)
-    assert state.acked(520) == 0
+    state.reuse_sequences(taken)
+    assert state.batch_acked(520) == 0
     assert state.map.end == End(25, 135, 525)
 
 
 def test_nothing_follows_a_lifes_first_batch_before_it_is_stored_that_it_went_elsewhere():
     state = state_with(STEPS, END)
-    state.begin(TOPICS, PRODUCER, 4, Resumed("found", 20, 130), 520)
+    state.begin(TOPICS, PRODUCER, 4, ResumePoint("found", 20, 130), 520)
     state.send([(130, 5)], 7)
-    state.stored(state.write())
-    assert state.acked(521) == 1
+    state.write_stored(state.write())
+    assert state.batch_acked(521) == 1
     sent = state.send([(135, 5)], 7)
     assert not state.may_go(sent)
-    state.stored(state.write())
+    state.write_stored(state.write())
     assert state.may_go(sent)
 
 
 def state_with(steps, end, life=(PRODUCER, 3, 0)):
     head = Head(TOPICS, *life, 0, 0, len(steps), end)
-    return PartitionState(PARTITION, TOPICS, Stored(head, 0, list(steps)))
+    return PartitionState(PARTITION, TOPICS, StoredState(head, 0, list(steps)))
 
 
 STEPS = (Step(0, 100, 7, 500), Step(10, 120, 7, 510))
@@ -403,19 +405,27 @@ END = End(20, 130, 520)
 @pytest.mark.parametrize(
     ("now", "seen", "resumed"),
     [
-        (TOPICS._replace(source_id="other"), Seen(0, 520, 519, None), Resumed("source_anew", 20)),
-        (TOPICS._replace(target_id="other"), Seen(0, 0, 0, None), Resumed("target_anew", 0, 130)),
-        (TOPICS._replace(target_id=None), Seen(520, 520, 520, None), Resumed("position", 20, 130)),
-        (TOPICS, Seen(0, 530, 525, Own(7, 3, 20, 24, 525, 529)), Resumed("found", 25, 135, placed=(20, 525))),
-        (TOPICS, Seen(0, 505, 0, Own(7, 3, 0, 4, 500, 504)), Resumed("found", 5, 105, lost=15, placed=(0, 500))),
-        (TOPICS, Seen(0, 530, 525, None), Resumed("unknown")),
-        (TOPICS, Seen(0, 530, 519, None), Resumed("unknown")),
-        (TOPICS, Seen(0, 530, 519, None, is_compacted=True), Resumed("position", 20, 130)),
-        (TOPICS, Seen(0, 530, 0, Own(7, 3, 0, 4, 500, 504), True), Resumed("position", 20, 130)),
-        (TOPICS, Seen(520, 521, 520, None), Resumed("position", 20, 130)),
-        (TOPICS, Seen(525, 525, 525, None), Resumed("unsure", 20, 130)),
-        (TOPICS, Seen(0, 10, 0, None), Resumed("found", 0, 100, lost=20)),
-        (TOPICS, Seen(505, 512, 505, None), Resumed("found", 5, 105, lost=15)),
+        (TOPICS._replace(source_id="other"), TargetLookup(0, 520, 519, None), ResumePoint("source_anew", 20)),
+        (TOPICS._replace(target_id="other"), TargetLookup(0, 0, 0, None), ResumePoint("target_anew", 0, 130)),
+        (TOPICS._replace(target_id=None), TargetLookup(520, 520, 520, None), ResumePoint("position", 20, 130)),
+        (
+            TOPICS,
+            TargetLookup(0, 530, 525, Own(7, 3, 20, 24, 525, 529)),
+            ResumePoint("found", 25, 135, placed=(20, 525)),
+        ),
+        (
+            TOPICS,
+            TargetLookup(0, 505, 0, Own(7, 3, 0, 4, 500, 504)),
+            ResumePoint("found", 5, 105, lost=15, placed=(0, 500)),
+        ),
+        (TOPICS, TargetLookup(0, 530, 525, None), ResumePoint("unknown")),
+        (TOPICS, TargetLookup(0, 530, 519, None), ResumePoint("unknown")),
+        (TOPICS, TargetLookup(0, 530, 519, None, is_compacted=True), ResumePoint("position", 20, 130)),
+        (TOPICS, TargetLookup(0, 530, 0, Own(7, 3, 0, 4, 500, 504), True), ResumePoint("position", 20, 130)),
+        (TOPICS, TargetLookup(520, 521, 520, None), ResumePoint("position", 20, 130)),
+        (TOPICS, TargetLookup(525, 525, 525, None), ResumePoint("unsure", 20, 130)),
+        (TOPICS, TargetLookup(0, 10, 0, None), ResumePoint("found", 0, 100, lost=20)),
+        (TOPICS, TargetLookup(505, 512, 505, None), ResumePoint("found", 5, 105, lost=15)),
     ],
 )
 def test_where_it_goes_on(now, seen, resumed):
@@ -425,29 +435,29 @@ def test_where_it_goes_on(now, seen, resumed):
 @pytest.mark.parametrize(
     ("own", "resumed"),
     [
-        (Own(7, 2, 4, 9, 504, 509), Resumed("found", 10, 110, lost=10)),
-        (Own(6, 9, 4, 9, 512, 514), Resumed("found", 15, 125, lost=5)),
-        (Own(7, 2, 4, 15, 512, 523), Resumed("found", 20, 130)),
+        (Own(7, 2, 4, 9, 504, 509), ResumePoint("found", 10, 110, lost=10)),
+        (Own(6, 9, 4, 9, 512, 514), ResumePoint("found", 15, 125, lost=5)),
+        (Own(7, 2, 4, 15, 512, 523), ResumePoint("found", 20, 130)),
     ],
 )
 def test_a_batch_of_an_earlier_life_proves_nothing_of_what_this_one_sends(own, resumed):
     """The last one was taken out of order, and its records are sent again behind it: it has no place in the map."""
-    assert state_with(STEPS, END, (PRODUCER, 3, 20)).resume(Seen(0, 530, 525, own), TOPICS) == resumed
+    assert state_with(STEPS, END, (PRODUCER, 3, 20)).resume(TargetLookup(0, 530, 525, own), TOPICS) == resumed
 
 
 def test_a_batch_below_its_place_proves_that_the_log_has_lost_its_end():
     own = Own(7, 3, 20, 24, 515, 519)
-    resumed = state_with(STEPS, END).resume(Seen(0, 521, 515, own), TOPICS)
-    assert resumed == Resumed("displaced", 25, 135, placed=(20, 515))
+    resumed = state_with(STEPS, END).resume(TargetLookup(0, 521, 515, own), TOPICS)
+    assert resumed == ResumePoint("displaced", 25, 135, placed=(20, 515))
     in_its_place = Own(7, 3, 10, 12, 510, 512)
-    resumed = state_with(STEPS, END).resume(Seen(0, 515, 510, in_its_place), TOPICS)
-    assert resumed == Resumed("found", 13, 123, lost=7, placed=(10, 510))
+    resumed = state_with(STEPS, END).resume(TargetLookup(0, 515, 510, in_its_place), TOPICS)
+    assert resumed == ResumePoint("found", 13, 123, lost=7, placed=(10, 510))
 
 
 def test_what_both_ends_have_lost_is_sent_again_from_where_the_source_has_it_now():
     steps = (Step(0, 100, 7, 500), Step(10, 104, 8, 510))  # it went back to 104, in another epoch
-    resumed = state_with(steps, End(20, 114, 520)).resume(Seen(0, 508, 0, Own(7, 3, 0, 7, 500, 507)), TOPICS)
-    assert resumed == Resumed("found", 8, 104, lost=12, placed=(0, 500))
+    resumed = state_with(steps, End(20, 114, 520)).resume(TargetLookup(0, 508, 0, Own(7, 3, 0, 7, 500, 507)), TOPICS)
+    assert resumed == ResumePoint("found", 8, 104, lost=12, placed=(0, 500))
 
 
 def test_the_epoch_of_what_was_passed_over_is_written_down():
@@ -468,19 +478,21 @@ def test_the_epoch_of_what_was_passed_over_is_written_down():
 def test_a_batch_over_the_end_of_the_sequences():
     records = SEQUENCES - 3
     state = state_with(STEPS[:1], End(records, 100 + records, 500 + records))
-    seen = Seen(0, 505 + records, 0, Own(PRODUCER, 3, records, 1, 500 + records, 504 + records))
-    assert state.resume(seen, TOPICS) == Resumed("found", records + 5, 105 + records, placed=(records, 500 + records))
+    seen = TargetLookup(0, 505 + records, 0, Own(PRODUCER, 3, records, 1, 500 + records, 504 + records))
+    assert state.resume(seen, TOPICS) == ResumePoint(
+        "found", records + 5, 105 + records, placed=(records, 500 + records)
+    )
 
 
 def test_what_steps_do_not_tell_is_not_guessed():
     known = OffsetMap(STEPS[1:], END)
-    earlier = Seen(0, 530, 0, Own(7, 2, 4, 9, 502, 504))
+    earlier = TargetLookup(0, 530, 0, Own(7, 2, 4, 9, 502, 504))
     with pytest.raises(StepsMissing, match="505 lies below the steps that are held"):
-        resume(TOPICS, TOPICS, Life(7, 3, 0), known, earlier, holds_all=False)
+        resume(TOPICS, TOPICS, Session(7, 3, 0), known, earlier, holds_all=False)
     with pytest.raises(StepsMissing, match="source offset of record 5"):
-        resume(TOPICS, TOPICS, Life(7, 3, 0), known, earlier._replace(last=Own(7, 3, 0, 4, 500, 504)))
+        resume(TOPICS, TOPICS, Session(7, 3, 0), known, earlier._replace(last=Own(7, 3, 0, 4, 500, 504)))
     with pytest.raises(StateError, match="began later"):
-        resume(TOPICS, TOPICS, Life(7, 3, 20), known, earlier._replace(last=Own(7, 3, SEQUENCES - 5, 4, 500, 509)))
+        resume(TOPICS, TOPICS, Session(7, 3, 20), known, earlier._replace(last=Own(7, 3, SEQUENCES - 5, 4, 500, 509)))
 
 
 def test_many_steps_are_kept_in_records_of_their_own_and_the_last_in_memory():
@@ -515,9 +527,9 @@ def test_a_source_that_lost_its_end_is_mapped_under_its_new_epoch():
     runs = road.state.send([(6, 2)], 1)
     road.write()
     assert road.state.may_go(runs)
-    assert road.state.acked(len(road.target)) == 0
-    assert road.state.map.to_target(6) == Found(len(road.target), True)
-    assert road.state.map.to_source(7) == Found(6, True)
+    assert road.state.batch_acked(len(road.target)) == 0
+    assert road.state.map.to_target(6) == OffsetAtOtherEnd(len(road.target), True)
+    assert road.state.map.to_source(7) == OffsetAtOtherEnd(6, True)
     assert [(start.offset, start.leader_epoch) for start in road.state.epoch_starts] == [(0, 0), (6, 1)]
 
 
@@ -527,7 +539,7 @@ def test_an_older_answer_moves_nothing():
     road.arrive()
     road.send(3)
     before = road.state.map.end
-    assert road.state.acked(0) == -4
+    assert road.state.batch_acked(0) == -4
     assert road.state.map.end == before
 
 

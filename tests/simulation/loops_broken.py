@@ -17,7 +17,7 @@ from mirror.partition.provenance import Claim, Claims, Fate, Origin, Target, Top
 Rule = tuple[Any, str, Any]
 
 _verdict, _take, _origin_of_writing = Claims.verdict, Claims.take, provenance.origin_of_writing
-_judge, _refresh, _hold = Screen.judge, Screen.refresh, Screen.hold
+_judge, _refresh, _hold = Screen.verdict_on, Screen.refresh, Screen.leave_out
 
 
 def carry_no_clusters_on(

@@ -157,7 +157,7 @@ class MemoryMirror:
         commits = {tp: self.positions[tp] for tp in new if tp in self.positions}
         positions = {tp: commits[tp].offset if tp in commits else 0 for tp in new}
         positions = await self.admission.past_known(new, positions, commits)
-        verdicts = self.admission.judged({tp.topic: topic for tp, topic in new.items()}, positions)
+        verdicts = self.admission.verdicts_on({tp.topic: topic for tp, topic in new.items()}, positions)
         for partition, topic in new.items():
             if is_sent(verdicts[partition.topic]):
                 lane = self._start(partition, topic)
@@ -167,7 +167,7 @@ class MemoryMirror:
     def _start(self, partition: TopicPartition, topic: Topic) -> PartitionStream:
         name = partition.topic if self.way.policy == "identity" else f"{self.way.source}.{partition.topic}"
         lane = self.lanes[partition] = PartitionStream(partition, name, {"cleanup.policy": "delete"})
-        lane.found(topic)
+        lane.metadata_received(topic)
         self._admitted[partition] = self.source.heads
         commit = self.positions.get(partition)
         if commit is not None and commit.topic_id == topic.topic_id:

@@ -11,7 +11,7 @@ from typing import Any
 from kafka_wire.records.batches import pieces_of
 from mirror.partition import leader_epochs, resume_rules, target_state
 from mirror.partition.offset_map import OffsetMap
-from mirror.partition.resume_rules import Resumed
+from mirror.partition.resume_rules import ResumePoint
 from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState
 from mirror.producer import delivery_resolver
@@ -27,8 +27,8 @@ from mirror.session.transactional_sessions import TransactionalSessions, Writes
 Rule = tuple[Any, str, Any]
 
 
-def no_look(was: Any, now: Any, life: Any, known: OffsetMap, *_: Any, **__: Any) -> Resumed:
-    return Resumed("position", known.end.records, known.end.source_offset)
+def no_look(was: Any, now: Any, life: Any, known: OffsetMap, *_: Any, **__: Any) -> ResumePoint:
+    return ResumePoint("position", known.end.records, known.end.source_offset)
 
 
 def append_what_is_given_back(lane: PartitionStream, pieces: list[Any]) -> None:
@@ -47,12 +47,12 @@ BROKEN: dict[str, Rule] = {
     "a look counts though the marker was not there yet": (session_start, "shows_marker", lambda *_: True),
     "the state counts as read though another could still write": (producer_sessions, "is_marked_by", lambda *_: True),
     "a batch goes before the state is stored": (PartitionState, "may_go", lambda *_: True),
-    "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.stored),
+    "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.write_stored),
     "what is given back is put behind": (PartitionStream, "return_to_buffer", append_what_is_given_back),
-    "a gap is not ledgered": (gap_rules, "judge_jump", lambda *, compacted: "compacted"),
-    "the source's cut is not judged": (leader_epochs, "judge_epoch_end", lambda position, *_, **__: position),
+    "a gap is not ledgered": (gap_rules, "classify_jump", lambda *, compacted: "compacted"),
+    "the source's cut is not judged": (leader_epochs, "resume_offset", lambda position, *_, **__: position),
     "a deleted head is not ledgered": (
-        gap_rules, "judge_out_of_range", lambda position, start, end: gap_rules.OutOfRange(start, start, start),
+        gap_rules, "classify_out_of_range", lambda position, start, end: gap_rules.OutOfRange(start, start, start),
     ),
     "aborted data is sent": (
         source_reader, "pieces_of", lambda data, offset, aborted: pieces_of(data, offset),

@@ -335,7 +335,7 @@ class TargetEnd(Target):
             )
         return SimulatedStateTopic(self._world, self._life, name)
 
-    async def look(
+    async def look_up(
         self, wanted: Mapping[Partition, LookupRequest], steps_max: int
     ) -> dict[Partition, LookupResult | str]:
         found: dict[Partition, LookupResult | str] = {}
@@ -507,7 +507,7 @@ class SimulatedStateTopic:
             if world.fenced and epoch < world.state_epoch:
                 raise ProducerFenced("the state topic is another's now")
             arrive()
-            self.clock.tell(world.now_ms(), boot_s())
+            self.clock.note_time(world.now_ms(), boot_s())
 
 
 class _Request(NamedTuple):

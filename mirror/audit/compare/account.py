@@ -35,8 +35,8 @@ from typing import NamedTuple
 
 from mirror.audit.compare.compaction_claims import Claims
 from mirror.audit.compare.differences import Differences
-from mirror.audit.compare.ledger_entries import DELETED_CAUSE, Written, cut
-from mirror.audit.compare.mapped_offsets import Mapped
+from mirror.audit.compare.ledger_entries import DELETED_CAUSE, LedgerEntries, cut
+from mirror.audit.compare.mapped_offsets import MappedOffsets
 from mirror.audit.compare.matching import SIDES, Place, Side
 from mirror.audit.compare.unmatched import REMEMBERED_MAX, Extras
 from mirror.audit.digest.digests import COUNTED, DIGEST_BYTES, KEY_BYTES, Part, Range, split
@@ -60,7 +60,7 @@ TARGET_CLASSES = ("mirrored", "target_only", "duplicates", "control", "foreign",
 FAULTS = ("lost", "changed", "unaccounted")
 
 
-class _Left(NamedTuple):
+class _UnmatchedRecord(NamedTuple):
     """A record without a match."""
 
     offset: int
@@ -78,13 +78,13 @@ class Account:
         self.compared = 0
         """Records whose digests are the same at both ends."""
         self._foreign_offsets: set[int] = set()
-        self.map = Mapped(source, target)
+        self.map = MappedOffsets(source, target)
         self.position = max(source.position or 0, self.map.position)
         """Each record of the source below it was mirrored, or is in the ledger."""
         self.pending_from = self.map.position if older == "target" else self.position
         """The same for the records that were at the target when it was read."""
         self._older = older
-        self._ledger = Written(source.ledger)
+        self._ledger = LedgerEntries(source.ledger)
         self._claims = Claims()
         self._matched_ranges: set[bytes] = set()
         self._lately: Container[bytes] = frozenset()
@@ -111,13 +111,13 @@ class Account:
         for side in SIDES:
             self._add_up(side)
         self.differences.close()
-        self._let_go()
+        self._release_details()
 
-    def _let_go(self) -> None:
+    def _release_details(self) -> None:
         """Keep only what the report shows: there may be thousands of partitions."""
         self.facts = {side: facts._replace(ledger=(), state=None) for side, facts in self.facts.items()}
-        self.map.let_go()
-        self._claims, self._ledger = Claims(), Written(())
+        self.map.release()
+        self._claims, self._ledger = Claims(), LedgerEntries(())
         self._foreign_offsets = set(sorted(self._foreign_offsets)[:1])
         self._matched_ranges, self._lately = set(), frozenset()
         self._lost, self._extra = {}, Extras()
@@ -145,7 +145,7 @@ class Account:
                 counts["unaccounted"] += end - first
                 self.differences.add("unaccounted", first, None, end - first)
 
-    def passed(self, side: Side, one: Range) -> None:
+    def range_passed(self, side: Side, one: Range) -> None:
         """Count offsets without a record."""
         counts = self.counts[side]
         for kind, count in zip(COUNTED, one.counts, strict=True):
@@ -206,13 +206,13 @@ class Account:
         self.compared += count
         self.counts["source"]["mirrored"] += count
         self.counts["target"]["mirrored"] += count
-        for here, there, misplaced in self.map.misplaced(source, target):
+        for here, there, misplaced in self.map.misplaced_runs(source, target):
             self.differences.add("misplaced", here, there, misplaced)
         if source.whole is not None and len(self._matched_ranges) < RANGES_REMEMBERED:
             self._matched_ranges.add(source.whole)
         self._meet(source if source.digests is not None else target)
-        self._claims.settle("source", source)
-        self._claims.settle("target", target)
+        self._claims.resolve("source", source)
+        self._claims.resolve("target", target)
 
     # records without a match
 
@@ -220,17 +220,17 @@ class Account:
         """Classify the records between two matches; `lately` are the digests of records that were matched before."""
         self._lately = lately
         is_pending = place.is_last and bool(source) and source[0].first >= self.pending_from  # it is not there yet
-        if source and target and not is_pending and not (_told(source) and _told(target)):
-            self._unresolved(source, target)
+        if source and target and not is_pending and not (_have_digests(source) and _have_digests(target)):
+            self._count_unresolved(source, target)
             return
         behind = target[-1].end if target else place.target
         self._truncated_left = 0 if self.map.is_known else self._ledger.truncated_at(place.source)
         lost = [one for some in source for one in self._left_at_source(some, place, behind)]
         extra = [one for some in target for one in self._left_at_target(some, place)]
         for some in source:
-            self._claims.settle("source", some)
+            self._claims.resolve("source", some)
         for some in target:
-            self._claims.settle("target", some)
+            self._claims.resolve("target", some)
         lost = [one for one in lost if not self._has_moved(one)]
         for one, other in zip(lost, extra, strict=False):
             self.differences.add("changed", one.offset, other.offset, 1)
@@ -247,14 +247,14 @@ class Account:
             self._foreign(one.offset, 1)
             self._extra.add(one.digest, one.offset, "foreign")
 
-    def _unresolved(self, source: Sequence[Part], target: Sequence[Part]) -> None:
+    def _count_unresolved(self, source: Sequence[Part], target: Sequence[Part]) -> None:
         counts = {"source": sum(one.records for one in source), "target": sum(one.records for one in target)}
         self.counts["source"]["unaccounted"] += counts["source"]
         self.counts["target"]["unaccounted"] += counts["target"]
         self.differences.add("unresolved", source[0].first, target[0].first, max(counts.values()))
 
-    def _left_at_source(self, some: Part, place: Place, behind: int) -> Iterator[_Left]:
-        """Count records that may be missing at the target, and return those that are; later ones lie from `behind` on.
+    def _left_at_source(self, some: Part, place: Place, later_from: int) -> Iterator[_UnmatchedRecord]:
+        """Count records that may be missing at the target, and return those that are; later ones start at `later_from`.
 
         If the topic compacts, records left at the target in the same gap may be older. If one were newer, the source
         would have one that is newer still.
@@ -273,7 +273,7 @@ class Account:
                 elif low >= pending_from:
                     counts["pending"] += size
                 elif self.facts["target"].is_compacted and some.keys is not None:
-                    yield from self._claim("source", some, number, low, high, behind)
+                    yield from self._claim("source", some, number, low, high, later_from)
                 elif some.digests is None or size > LEFT_MAX:
                     counts["lost"] += size
                     self.differences.add("lost", low, None, size)
@@ -289,11 +289,11 @@ class Account:
             return self.map.source_of(start)
         return self.position if place.is_first else 0
 
-    def _left_at_target(self, some: Part, place: Place) -> Iterator[_Left]:
+    def _left_at_target(self, some: Part, place: Place) -> Iterator[_UnmatchedRecord]:
         """Count records that only the target has, and return those that may stand in another record's place."""
         at = 0
         if some.whole in self._matched_ranges:
-            self._doubled(some.first, some.records)
+            self._count_doubled(some.first, some.records)
             return
         for first, count in some.runs:
             for low, size, source in self.map.sources(first, count):
@@ -301,7 +301,7 @@ class Account:
                 passed = self._gone_at_source(low, size, source, place)
                 if passed < size:
                     here = None if source is None else source + passed
-                    yield from self._judge_at_target(some, number + passed, low + passed, size - passed, here, place)
+                    yield from self._classify_at_target(some, number + passed, low + passed, size - passed, here, place)
 
     def _gone_at_source(self, low: int, size: int, source: int | None, place: Place) -> int:
         """Count how many of the first were mirrored, and are not at the source any more, or not yet."""
@@ -315,9 +315,9 @@ class Account:
         self.counts["target"]["mirrored"] += gone
         return gone
 
-    def _judge_at_target(
+    def _classify_at_target(
         self, some: Part, number: int, low: int, size: int, source: int | None, place: Place
-    ) -> Iterator[_Left]:
+    ) -> Iterator[_UnmatchedRecord]:
         if self.facts["source"].is_compacted and some.keys is not None:
             for one in self._claim("target", some, number, low, low + size, place.source):
                 yield from self._strange(one)
@@ -334,15 +334,15 @@ class Account:
     def _has_vanished(self, target_offset: int) -> bool:
         return self.map.has_vanished(target_offset, self.facts["source"].end)
 
-    def _strange(self, one: _Left) -> Iterator[_Left]:
+    def _strange(self, one: _UnmatchedRecord) -> Iterator[_UnmatchedRecord]:
         """Classify a record at the target that the source does not have there."""
         if one.digest in self._lost:
             offset = self._lost.pop(one.digest)
             self.counts["source"]["lost"] -= 1
-            self.differences.take_back("lost", offset)
-            self._moved(offset, one.offset)
+            self.differences.remove("lost", offset)
+            self._count_moved(offset, one.offset)
         elif one.digest in self._lately:
-            self._doubled(one.offset, 1)
+            self._count_doubled(one.offset, 1)
             self._extra.add(one.digest, one.offset, "duplicates")
         elif self._truncated_left:
             self._truncated_left -= 1
@@ -354,19 +354,19 @@ class Account:
         else:
             yield one
 
-    def _has_moved(self, one: _Left) -> bool:
+    def _has_moved(self, one: _UnmatchedRecord) -> bool:
         found = self._extra.pop(one.digest)
         if found is None:
             return False
         offset, kind = found
-        self._take_back(offset, kind)
-        self._moved(one.offset, offset)
+        self._uncount(offset, kind)
+        self._count_moved(one.offset, offset)
         return True
 
-    def _take_back(self, target_offset: int, kind: str) -> None:
+    def _uncount(self, target_offset: int, kind: str) -> None:
         self.counts["target"][kind] -= 1
         if kind == "duplicates":
-            self.differences.take_back("doubled", target_offset)
+            self.differences.remove("doubled", target_offset)
         else:
             self._foreign_offsets.discard(target_offset)
 
@@ -374,16 +374,16 @@ class Account:
         """Count records as duplicates that counted as foreign and match now: the target had them before."""
         for digest in split(some.digests or b"") if self._extra.foreign else ():
             for offset in self._extra.pop_foreign(digest):
-                self._take_back(offset, "foreign")
-                self._doubled(offset, 1)
+                self._uncount(offset, "foreign")
+                self._count_doubled(offset, 1)
                 self._extra.add(digest, offset, "duplicates")
 
-    def _moved(self, source_offset: int, target_offset: int) -> None:
+    def _count_moved(self, source_offset: int, target_offset: int) -> None:
         self.counts["source"]["mirrored"] += 1
         self.counts["target"]["mirrored"] += 1
         self.differences.add("moved", source_offset, target_offset, 1)
 
-    def _doubled(self, target_offset: int, records: int) -> None:
+    def _count_doubled(self, target_offset: int, records: int) -> None:
         self.counts["target"]["duplicates"] += records
         self.differences.add("doubled", None, target_offset, records)
 
@@ -399,7 +399,9 @@ class Account:
 
     # records that compaction has removed
 
-    def _claim(self, side: Side, some: Part, number: int, low: int, high: int, bound: int) -> Iterator[_Left]:
+    def _claim(
+        self, side: Side, some: Part, number: int, low: int, high: int, bound: int
+    ) -> Iterator[_UnmatchedRecord]:
         """Claim that compaction removed each, as a newer record of its key follows; return those that cannot be."""
         assert some.keys is not None
         keys = split(some.keys[number * KEY_BYTES : (number + high - low) * KEY_BYTES], KEY_BYTES)
@@ -410,7 +412,7 @@ class Account:
                 yield one
 
 
-class Audited(NamedTuple):
+class AuditResult(NamedTuple):
     """The accounts of an audit, and remarks for a person.
 
     `one_sided` are partitions that the target alone has. `unread` are partitions that an end cannot read now, or could
@@ -427,18 +429,18 @@ class Audited(NamedTuple):
         return not self.unread and all(account.is_proven(may_double=may_double) for account in self.accounts)
 
 
-def _told(parts: Sequence[Part]) -> bool:
+def _have_digests(parts: Sequence[Part]) -> bool:
     return all(one.digests is not None for one in parts)
 
 
-def _lefts(some: Part, place: int, low: int, high: int) -> Iterator[_Left]:
+def _lefts(some: Part, place: int, low: int, high: int) -> Iterator[_UnmatchedRecord]:
     """Return the records at offsets in [low, high), which are consecutive; `place` is the first one's in the part."""
     digests = some.digests or bytes(DIGEST_BYTES * some.records)
     for number, offset in enumerate(range(low, high), place):
-        yield _Left(offset, digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES])
+        yield _UnmatchedRecord(offset, digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES])
 
 
-def _runs(lefts: Sequence[_Left]) -> list[tuple[int, int]]:
+def _runs(lefts: Sequence[_UnmatchedRecord]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
     for one in lefts:
         if runs and sum(runs[-1]) == one.offset:

@@ -30,18 +30,18 @@ class Claims:
         claims = self._open[side]
         if key == NO_KEY or len(claims) >= CLAIMS_MAX:
             return False
-        claims.pop(_keyed(key), None)  # this record is newer, and resolves it
+        claims.pop(_comparable_key(key), None)  # this record is newer, and resolves it
         if not key[-1] & 1:
-            claims[_keyed(key)] = offset, other_from
+            claims[_comparable_key(key)] = offset, other_from
         return True
 
-    def settle(self, side: Side, some: Part) -> None:
+    def resolve(self, side: Side, some: Part) -> None:
         """Resolve claims by these records of an end."""
         other: Side = "target" if side == "source" else "source"
         own, others = self._open[side], self._open[other]
         if some.keys is None or not (own or others):
             return
-        for offset, key in zip(_offsets(some), map(_keyed, split(some.keys, KEY_BYTES)), strict=True):
+        for offset, key in zip(_offsets(some), map(_comparable_key, split(some.keys, KEY_BYTES)), strict=True):
             if key in own and offset > own[key][0]:
                 del own[key]
             if key in others and offset >= others[key][1]:
@@ -52,7 +52,7 @@ class Claims:
         return sorted(offset for offset, _ in self._open[side].values())
 
 
-def _keyed(key: bytes) -> bytes:
+def _comparable_key(key: bytes) -> bytes:
     return key[:-1] + bytes([key[-1] | 1])
 
 

@@ -52,7 +52,7 @@ class Differences:
         elif len(self.told) < TOLD_MAX:
             self.told.append(Difference(kind, source, target, records))
 
-    def take_back(self, kind: Kind, offset: int) -> None:
+    def remove(self, kind: Kind, offset: int) -> None:
         """Remove one record that counted as lost or doubled, and is of another kind."""
         self.counts[kind] -= 1
         is_lost = kind == "lost"

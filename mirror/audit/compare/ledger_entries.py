@@ -28,7 +28,7 @@ Found = dict[Partition, list[tuple[str, Entry]]]
 TOPIC_ID_LENGTH = 22
 
 
-class Written:
+class LedgerEntries:
     """The entries of one partition."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:

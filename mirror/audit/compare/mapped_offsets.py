@@ -16,7 +16,7 @@ from mirror.partition.offset_map import OffsetMap
 _target_offset = attrgetter("target_offset")
 
 
-class Mapped:
+class MappedOffsets:
     """The map of a partition if it is of these two topics; else it knows nothing."""
 
     def __init__(self, source: Facts, target: Facts) -> None:
@@ -28,7 +28,7 @@ class Mapped:
         self.began = steps[0].source_offset if steps and not steps[0].records else 0
         """The source's offset at which the mirror began; 0 if that is not known any more."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget the steps."""
         self._map = None
 
@@ -62,7 +62,7 @@ class Mapped:
         again = self._map.to_target(found.offset)
         return again is None or again.offset != target_offset or found.offset >= source_end
 
-    def misplaced(self, source: Part, target: Part) -> Iterator[tuple[int, int, int]]:
+    def misplaced_runs(self, source: Part, target: Part) -> Iterator[tuple[int, int, int]]:
         """Return runs of records, the same at both ends, that the map has elsewhere: the first offsets, the count."""
         for here, there, count in together(source.runs, target.runs) if self._map else ():
             if not (self._agrees(here, there) and self._agrees(here + count - 1, there + count - 1)):

@@ -50,7 +50,7 @@ class Sink(Protocol):
 
     pending_from: int
 
-    def passed(self, side: Side, one: Range) -> None:
+    def range_passed(self, side: Side, one: Range) -> None:
         """Note a range that was read."""
 
     def is_gone(self, side: Side, one: Range) -> bool:
@@ -114,7 +114,7 @@ class Lately:
         while self._records > LATELY * RANGE_RECORDS:
             self._records -= self._parts.popleft().records
 
-    def unknown(self) -> tuple[int, int] | None:
+    def unknown_range(self) -> tuple[int, int] | None:
         """Return the source offsets [first, end) that enclose all records whose digests neither end has sent."""
         unknown = [one for one in self._parts if one.digests is None]
         return (unknown[0].first, unknown[-1].end) if unknown else None
@@ -137,9 +137,9 @@ class _Matching:
         self._held: dict[Side, list[Range]] = {"source": [], "target": []}
         self._runs: dict[Side, int] = {"source": 0, "target": 0}
         self._ended: set[Side] = set()
-        self._behind = Place()
+        self._last_place = Place()
         self._lately = Lately()
-        self._ahead = 0
+        self._detailed_left = 0
 
     def run(self) -> Matching:
         source, target = (self._held[side] for side in SIDES)
@@ -148,12 +148,12 @@ class _Matching:
                 yield from self._next(side)
             if source and target and source[0].digest == target[0].digest:
                 here, there = self._take("source"), self._take("target")
-                if self._ahead and here[0].digests is None and there[0].digests is None:
-                    yield from self._detailed("target", there)
-                self._ahead = max(0, self._ahead - 1)
+                if self._detailed_left and here[0].digests is None and there[0].digests is None:
+                    yield from self._request_edges("target", there)
+                self._detailed_left = max(0, self._detailed_left - 1)
                 one = _Same(part(here[0]), part(there[0]))
                 self._lately.note(one)
-                self._behind = Place(one.source.end, one.target.end, is_first=False)
+                self._last_place = Place(one.source.end, one.target.end, is_first=False)
                 self._sink.same(*one)
             elif source or target:
                 common = yield from self._until_common(DETAILED)
@@ -178,7 +178,7 @@ class _Matching:
             if not self._sink.is_gone(side, held[0]):
                 return
             gone = [part(one) for one in self._take(side)]
-            self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, frozenset())
+            self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._last_place, frozenset())
 
     def _pull(self, side: Side) -> Generator[Want, Sequence[Range], Range | None]:
         """Read one range more; None at the end."""
@@ -187,7 +187,7 @@ class _Matching:
         told = yield Want(side)
         found = told[0] if told else None
         if found is not None:
-            self._sink.passed(side, found)
+            self._sink.range_passed(side, found)
         if found is None or not found.records:
             self._ended.add(side)
             return None
@@ -202,9 +202,9 @@ class _Matching:
     def _let_begin_go(self) -> bool:
         """Report half of the held ranges as a gap, if nothing matched yet and the other end lacks its start."""
         for side, other in (SIDES, SIDES[::-1]):
-            if self._behind.is_first and side not in self._ended and self._sink.lacks_begin(other):
+            if self._last_place.is_first and side not in self._ended and self._sink.lacks_begin(other):
                 gone = [part(one) for one in self._take(side, len(self._held[side]) // 2)]
-                self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, frozenset())
+                self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._last_place, frozenset())
                 return True
         return False
 
@@ -243,8 +243,8 @@ class _Matching:
         if not all(self._held[side] for side in SIDES) or len(self._ended) == len(SIDES):
             return False
         for side in SIDES:
-            yield from self._detailed(side, self._held[side])
-        found = list(_matched(*(_Records(self._held[side]) for side in SIDES)))
+            yield from self._request_edges(side, self._held[side])
+        found = list(_match(*(_Records(self._held[side]) for side in SIDES)))
         last = max((number for number, one in enumerate(found) if isinstance(one, _Same)), default=-1)
         behind = [one for one in found[last + 1 :] if isinstance(one, _Gap)]  # one, or none
         left: dict[Side, list[Part]] = {
@@ -257,7 +257,7 @@ class _Matching:
             self._take(side, len(self._held[side]))
             self._held[side] += [_range(some) for some in left[side]]
             self._runs[side] += sum(len(some.runs) for some in left[side])
-        yield from self._tell(found[: last + 1], is_last=False)
+        yield from self._pass_on(found[: last + 1], is_last=False)
         return True
 
     def _take(self, side: Side, count: int = 1) -> list[Range]:
@@ -268,7 +268,7 @@ class _Matching:
         self._runs[side] -= sum(len(one.runs) for one in taken)
         return taken
 
-    def _detailed(self, side: Side, ranges: list[Range]) -> Generator[Want, Sequence[Range], None]:
+    def _request_edges(self, side: Side, ranges: list[Range]) -> Generator[Want, Sequence[Range], None]:
         """Request the digests of records that are not held, of the first and the last ranges."""
         count = len(ranges)
         yield from self._request(side, ranges, {*range(min(EDGES, count)), *range(max(0, count - EDGES), count)})
@@ -314,30 +314,30 @@ class _Matching:
     def _differ(self, source: list[Range], target: list[Range], *, is_last: bool) -> Matching:
         """Match the records of ranges that differ, as far as their digests can be read."""
         if target or not is_last or source[0].first < self._sink.pending_from:
-            yield from self._detailed("source", source)
-            yield from self._detailed("target", target)
+            yield from self._request_edges("source", source)
+            yield from self._request_edges("target", target)
             if len(target) > DETAILED:
                 yield from self._seams(target)
-        yield from self._tell(list(_matched(_Records(source), _Records(target))), is_last=is_last)
+        yield from self._pass_on(list(_match(_Records(source), _Records(target))), is_last=is_last)
 
-    def _tell(self, found: Sequence[_Same | _Gap], *, is_last: bool) -> Matching:
+    def _pass_on(self, found: Sequence[_Same | _Gap], *, is_last: bool) -> Matching:
         for one in found:
             if isinstance(one, _Same):
                 self._lately.note(one)
         if any(not isinstance(one, _Same) and one.target for one in found):
-            self._ahead = LATELY
+            self._detailed_left = LATELY
             yield from self._remember()
         for number, one in enumerate(found):
             if isinstance(one, _Same):
-                self._behind = Place(one.source.end, one.target.end, is_first=False)
+                self._last_place = Place(one.source.end, one.target.end, is_first=False)
                 self._sink.same(*one)
             else:
-                place = self._behind._replace(is_last=is_last and number == len(found) - 1)
+                place = self._last_place._replace(is_last=is_last and number == len(found) - 1)
                 self._sink.gap(*one, place, self._lately)
 
     def _remember(self) -> Matching:
         """Request the digests of the records that were matched lately, if neither end has sent them."""
-        span = self._lately.unknown()
+        span = self._lately.unknown_range()
         if span is not None:
             self._lately.learn((yield Want("source", span)))
 
@@ -378,7 +378,7 @@ class _Records:
         return found
 
 
-def _matched(source: _Records, target: _Records) -> Iterator[_Same | _Gap]:
+def _match(source: _Records, target: _Records) -> Iterator[_Same | _Gap]:
     """Return the matches and the gaps, in order."""
     i = j = 0
     for at, also_at, count in [*align(source.items, target.items), (len(source.items), len(target.items), 0)]:

@@ -290,7 +290,7 @@ class Chunker:
         self._begin()
         return found
 
-    def rest(self) -> Range:
+    def last_range(self) -> Range:
         """Return the last range, with all since the one before."""
         return self._range()._replace(is_cut=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mirror.partition.state_records import Stored
+from mirror.partition.state_records import StoredState
 
 
 class Entry(NamedTuple):
@@ -33,6 +33,6 @@ class Facts(NamedTuple):
     topic_id: str | None = None
     position: int | None = None
     ledger: tuple[Entry, ...] = ()
-    state: Stored | None = None
+    state: StoredState | None = None
     reason: str = ""
     unknown: str = ""

@@ -25,7 +25,7 @@ class Only(NamedTuple):
         return f"{self.topic}:{self.partition}{offsets}"
 
 
-def needed(given: argparse.Namespace) -> tuple[str, ...]:
+def needed_settings(given: argparse.Namespace) -> tuple[str, ...]:
     """Return the settings that must be set: the servers of each end that is read, and the topics."""
     told = {"source": given.source_digests or given.source_by, "target": given.target_digests or given.target_by}
     ends = (given.digests_of,) if given.digests_of else tuple(end for end in told if not told[end])

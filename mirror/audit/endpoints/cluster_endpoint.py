@@ -29,7 +29,7 @@ from mirror.client.state_topic import StateTopic
 from mirror.config import Config
 from mirror.errors import SourceError
 from mirror.partition.source_offsets import Commit
-from mirror.partition.state_records import Partition, Reading, StateError, Stored, topic_name
+from mirror.partition.state_records import Partition, Reading, StateError, StoredState, topic_name
 from mirror.topics.selection import TopicNameError, target_name
 
 
@@ -60,12 +60,12 @@ class LiveEnd:
 
     async def note_positions(self) -> None:
         """Note the present positions: records below them are at the target when it is read from now on."""
-        with self._told():
+        with self._name_errors():
             self._commits = await self._source.commits()
 
     async def open(self) -> None:
         """Read the topics, the bounds of their partitions, and their entries in the ledger or the state topic."""
-        with self._told():
+        with self._name_errors():
             if self._commits is None and self.side == "source":
                 self._commits = await self._source.commits()
             known = await self._source.topics()
@@ -77,7 +77,7 @@ class LiveEnd:
                 for number in known[name].leaders
                 if self._only in (None, (topic, number))
             }
-            compacted, undescribed = await self._compacted(sorted(set(wanted.values())))
+            compacted, undescribed = await self._find_compacted(sorted(set(wanted.values())))
             stored = await self._state(known)
             self.at_ms = time.time_ns() // 1_000_000
             here = [TopicPartition(name, partition.partition) for partition, name in wanted.items()]
@@ -120,7 +120,7 @@ class LiveEnd:
             return target_name(topic, self._config.name_policy, self._config.site or None) == name
         return False
 
-    async def _compacted(self, names: Sequence[str]) -> tuple[dict[str, bool], dict[str, str]]:
+    async def _find_compacted(self, names: Sequence[str]) -> tuple[dict[str, bool], dict[str, str]]:
         """Return whether each topic compacts, and why the source does not describe one.
 
         The target may not say: the mirror itself needs no right to describe topics there.
@@ -139,7 +139,7 @@ class LiveEnd:
                 compacted[name] = "compact" in found["cleanup.policy"]
         return compacted, undescribed if self.side == "source" else {}
 
-    async def _state(self, known: Mapping[str, Topic]) -> dict[Partition, Stored]:
+    async def _state(self, known: Mapping[str, Topic]) -> dict[Partition, StoredState]:
         name = topic_name(self._config.group_id)
         if self.side == "source" or name not in known:
             return {}
@@ -189,7 +189,7 @@ class LiveEnd:
         with self._read_on():
             return await anext(self._reading, None)
 
-    async def again(self, first: int, end: int) -> Sequence[Range]:
+    async def read_again(self, first: int, end: int) -> Sequence[Range]:
         """Read these offsets again."""
         with self._read_on():
             return [one async for one in self._read(first, end) if one.records]
@@ -221,7 +221,7 @@ class LiveEnd:
             raise UnreadError(self.side, f"the {self.side} cannot be read: {error}") from error
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _name_errors(self) -> Iterator[None]:
         try:
             yield
         except (SourceError, WireError, StateError, BadBatch, Refusal, ProtocolViolation) as error:

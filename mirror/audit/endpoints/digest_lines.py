@@ -36,7 +36,7 @@ from mirror.audit.compare.matching import Side
 from mirror.audit.digest.digests import DIGEST_BYTES, KEY_BYTES, Hole, Kind, Parts, Range
 from mirror.audit.digest.partition_facts import Entry, Facts
 from mirror.partition.offset_map import End, Step
-from mirror.partition.state_records import Head, Stored, Topics
+from mirror.partition.state_records import Head, StoredState, Topics
 
 VERSION = 1
 LINE_BYTES_MAX = 64 * 1024 * 1024  # the steps of a map are one line
@@ -182,18 +182,18 @@ def _facts(fields: Mapping[str, Any]) -> Facts:
         None if topic_id is None else str(topic_id),
         _number(fields["position"]) if "position" in fields else None,
         tuple(Entry(str(cause), _number(first), _number(end)) for cause, first, end in fields.get("ledger", ())),
-        _stored(fields) if "head" in fields else None,
+        _parse_stored(fields) if "head" in fields else None,
         str(fields.get("reason", "")),
         unknown,
     )
 
 
-def _stored(fields: Mapping[str, Any]) -> Stored:
+def _parse_stored(fields: Mapping[str, Any]) -> StoredState:
     topics, *numbers, end = fields["head"]
     held, steps = fields["steps"]
     producer_id, epoch, life, first, last, count = map(_number, numbers)
     head = Head(Topics(*topics), producer_id, epoch, life, first, last, count, End(*map(_number, end)))
-    return Stored(head, _number(held), [Step(*map(_number, step)) for step in steps])
+    return StoredState(head, _number(held), [Step(*map(_number, step)) for step in steps])
 
 
 def _range(fields: Mapping[str, Any]) -> Range:

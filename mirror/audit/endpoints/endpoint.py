@@ -25,7 +25,7 @@ class UnreadError(Exception):
 class End(Protocol):
     """One end, partition by partition, ascending by the source's names; raises CommandFailed if it cannot be read.
 
-    `range`, `again` and `parts` raise UnreadError.
+    `range`, `read_again` and `parts` raise UnreadError.
     """
 
     side: Side
@@ -45,7 +45,7 @@ class End(Protocol):
     async def range(self) -> Range | None:
         """Return the next range of the partition; None after the last."""
 
-    async def again(self, first: int, end: int) -> Sequence[Range]:
+    async def read_again(self, first: int, end: int) -> Sequence[Range]:
         """Return the partition's ranges in [first, end) with their records' digests; none if it cannot read them."""
 
     async def parts(self, offset: int) -> Parts | None:

@@ -84,16 +84,16 @@ class LogReader:
                 if isinstance(piece, Piece) and self._is_passed_over(piece):
                     chunker.skip(piece.first_offset, piece.end_offset, "from_target")
                 elif isinstance(piece, Piece):
-                    for one in chunker.add(self._digested(piece, chunker)):
+                    for one in chunker.add(self._digest(piece, chunker)):
                         yield one
                 else:
                     chunker.skip(*piece)
-        yield chunker.rest()
+        yield chunker.last_range()
 
     def _is_passed_over(self, piece: Piece) -> bool:
         return self._passes_over is not None and self._passes_over(piece.header.producer_id)
 
-    def _digested(self, piece: Piece, chunker: Chunker) -> Digests:
+    def _digest(self, piece: Piece, chunker: Chunker) -> Digests:
         first, end = piece.first_offset, piece.end_offset
         try:
             found = digests_of(piece, keyed=self._keyed)
@@ -151,7 +151,7 @@ class LogReader:
         began_at, wait_s = loop.time(), self._silence.wait_s
         while True:
             try:
-                data = await self._asked(offset)
+                data = await self._fetch_once(offset)
                 if data.error_code not in _AGAIN:
                     if data.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
                         raise self._error(offset, error_name(data.error_code))
@@ -166,7 +166,7 @@ class LogReader:
             self._asking.forget(self._partition.topic)
             await asyncio.sleep(backoff.next_s())
 
-    async def _asked(self, offset: int) -> PartitionData:
+    async def _fetch_once(self, offset: int) -> PartitionData:
         leader = await self._leader()
         if leader in self._silence.brokers:
             raise WireError(f"broker {leader}, its leader, has not answered")

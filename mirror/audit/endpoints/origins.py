@@ -56,7 +56,7 @@ class Origins:
         if not screen.knows_target and screen.claims.of_topic(name):
             target = self._config.target
             return UNKNOWN.format(why=f"the target {target} does not answer" if target else "--target is not given")
-        verdict = screen.judge(name, topic.topic_id, {})
+        verdict = screen.verdict_on(name, topic.topic_id, {})
         return "" if verdict is None else verdict.reason
 
     def of(self, partition: TopicPartition, passed_over: Collection[int]) -> PassesOver | None:

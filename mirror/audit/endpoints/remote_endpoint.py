@@ -25,7 +25,7 @@ from mirror.audit.endpoints.endpoint import UnreadError
 class ToldEnd:
     """The output of `audit --digests-of`, line by line."""
 
-    def __init__(self, side: Side, told_by: Told, only: Only | None = None) -> None:
+    def __init__(self, side: Side, told_by: LineSource, only: Only | None = None) -> None:
         self.side = side
         self.at_ms = 0
         self.cluster_id: str | None = None
@@ -45,7 +45,7 @@ class ToldEnd:
         self._line = await self._read()
 
     def _begin(self, line: str | None) -> Begin:
-        begin = self._parsed(line or "")
+        begin = self._parse(line or "")
         if not isinstance(begin, Begin):
             raise self._bad("it has no first line as `audit --digests-of` writes it")
         if begin.side != self.side:
@@ -54,7 +54,7 @@ class ToldEnd:
             raise self._bad(f"it is of {begin.asked} alone: make it without --only")
         return begin
 
-    def _parsed(self, line: str) -> Line:
+    def _parse(self, line: str) -> Line:
         try:
             return read_line(line)
         except BadLine as error:
@@ -68,7 +68,7 @@ class ToldEnd:
         line = await anext(self._lines, None)
         if line is None:
             raise self._bad("they are cut off, and would prove less than they seem to")
-        found = self._parsed(line)
+        found = self._parse(line)
         if isinstance(found, Begin | Parts):
             raise self._bad("a line has no place there")
         if isinstance(found, All) and found.partitions != self._count:
@@ -101,22 +101,22 @@ class ToldEnd:
         self._line = await self._read()
         return found
 
-    async def again(self, first: int, end: int) -> Sequence[Range]:
+    async def read_again(self, first: int, end: int) -> Sequence[Range]:
         """Run the command for these offsets, with each record's digest."""
-        return [one for one in await self._asked(first, end) if isinstance(one, Range) and one.records]
+        return [one for one in await self._request(first, end) if isinstance(one, Range) and one.records]
 
     async def parts(self, offset: int) -> Parts | None:
         """Run the command for that record's parts."""
-        return next((one for one in await self._asked(offset, offset + 1) if isinstance(one, Parts)), None)
+        return next((one for one in await self._request(offset, offset + 1) if isinstance(one, Parts)), None)
 
-    async def _asked(self, first: int, end: int) -> list[Line]:
+    async def _request(self, first: int, end: int) -> list[Line]:
         if not self._told_by.may_ask or self._now is None:
             return []
         only = Only(self._now.topic, self._now.partition, first, end)
         lines = self._told_by.lines(("--each", "--only", str(only)))
         try:
             async with contextlib.aclosing(lines):
-                return [self._parsed(line) async for line in lines]
+                return [self._parse(line) async for line in lines]
         except CommandFailed as error:
             raise UnreadError(self.side, f"the {self.side} cannot be read again: {error}") from error
 
@@ -126,7 +126,7 @@ class ToldEnd:
             await self._lines.aclose()
 
 
-class Told(Protocol):
+class LineSource(Protocol):
     """The source of the lines."""
 
     name: str

@@ -43,16 +43,18 @@ class Break(NamedTuple):
     is_condemned: bool = False
 
     @property
-    def may_repeat(self) -> bool:
+    def may_resend(self) -> bool:
         """Whether the batch may be sent again as it is; otherwise the log is read first to learn whether it arrived."""
         return self.is_link and not self.is_condemned
 
 
 class Isolation:
-    """The suspects of one sender; `tell` reports what is wrong with a partition."""
+    """The suspects of one sender; `report_problem` reports what is wrong with a partition."""
 
-    def __init__(self, target: Target, link: Link, refusals: Refusals, tell: Callable[[str, str], None]) -> None:
-        self._target, self._link, self._refusals, self._tell = target, link, refusals, tell
+    def __init__(
+        self, target: Target, link: Link, refusals: Refusals, report_problem: Callable[[str, str], None]
+    ) -> None:
+        self._target, self._link, self._refusals, self._report_problem = target, link, refusals, report_problem
         self.limits = RequestLimits(target)
         self._breaks: dict[int, int] = {}  # of connections that carry no suspect
         self._witnesses: dict[
@@ -60,40 +62,40 @@ class Isolation:
         ] = {}  # node, connection, and breaks before an attempt
         self._pauses: dict[PartitionStream, Backoff] = {}
 
-    def forget(self, lane: PartitionStream) -> None:
+    def forget(self, stream: PartitionStream) -> None:
         """Note that a partition is suspect no more."""
-        self._witnesses.pop(lane, None)
-        self._pauses.pop(lane, None)
+        self._witnesses.pop(stream, None)
+        self._pauses.pop(stream, None)
 
-    def connection_lost(self, pipe: TargetConnection) -> None:
+    def connection_lost(self, connection: TargetConnection) -> None:
         """Note that a connection broke; `note` handles a suspect's own connection."""
-        if pipe.number != ALONE:
-            self._breaks[pipe.node] = self._breaks.get(pipe.node, 0) + 1
+        if connection.number != ALONE:
+            self._breaks[connection.node] = self._breaks.get(connection.node, 0) + 1
 
-    def batch_acked(self, lane: PartitionStream, batch: Batch) -> None:
+    def batch_acked(self, stream: PartitionStream, batch: Batch) -> None:
         """Note that a batch is safe, and all before it."""
-        if lane.suspicion is not None and note_acked(lane, batch.end_offset):
-            self.forget(lane)
+        if stream.suspicion is not None and note_acked(stream, batch.end_offset):
+            self.forget(stream)
 
-    async def note(self, lane: PartitionStream) -> Break | None:
+    async def note(self, stream: PartitionStream) -> Break | None:
         """Note that batches of a partition had no response; None unless a suspect was alone, or above a limit."""
-        if lane.pipe is None or not any(batch.outcome == LOST for batch in lane.flight):
+        if stream.connection is None or not any(batch.outcome == LOST for batch in stream.flight):
             return None
-        head, node = lane.flight[0], lane.pipe.node
-        was_alone = lane.is_alone and lane.pipe.number == ALONE
-        if note_cut(lane, head.pieces[0].first_offset, lane.flight[-1].end_offset):
-            self._refusals.block(lane)  # from now on it holds its share, and does not limit the others' reads
-            self._refusals.attempt(lane)
+        head, node = stream.flight[0], stream.connection.node
+        was_alone = stream.is_alone and stream.connection.number == ALONE
+        if note_cut(stream, head.pieces[0].first_offset, stream.flight[-1].end_offset):
+            self._refusals.block(stream)  # from now on it holds its share, and does not limit the others' reads
+            self._refusals.attempt(stream)
             if node not in self.limits:
                 await self.limits.learn(node)
-            await self._watch(lane, node)
+            await self._watch(stream, node)
         if self.limits.is_exceeded(node, head):
             return Break(head)
-        return await self._judge(lane, lane.suspicion, head) if was_alone else None
+        return await self._classify_break(stream, stream.suspicion, head) if was_alone else None
 
-    async def _judge(self, lane: PartitionStream, suspicion: Suspicion, batch: Batch) -> Break:
-        node, witness, breaks = self._witnesses.get(lane, (-1, None, -1))
-        others_broke = breaks != self._breaks.get(node, 0) or node != lane.pipe.node
+    async def _classify_break(self, stream: PartitionStream, suspicion: Suspicion, batch: Batch) -> Break:
+        node, witness, breaks = self._witnesses.get(stream, (-1, None, -1))
+        others_broke = breaks != self._breaks.get(node, 0) or node != stream.connection.node
         another_answers = not others_broke and witness is not None and await self._target.answers(witness)
         proves = is_proof(
             batch.took_s, self._link.round_trip_s, others_broke=others_broke, another_answers=another_answers
@@ -101,40 +103,40 @@ class Isolation:
         is_condemned = note_alone(suspicion, is_proof=proves)
         return Break(batch, is_link=others_broke or not another_answers, is_condemned=is_condemned)
 
-    async def _watch(self, lane: PartitionStream, node: int) -> None:
-        self._witnesses[lane] = node, await self._target.witness(node), self._breaks.get(node, 0)
+    async def _watch(self, stream: PartitionStream, node: int) -> None:
+        self._witnesses[stream] = node, await self._target.witness(node), self._breaks.get(node, 0)
 
-    async def pause(self, lane: PartitionStream, broken: Break, backoff: Backoff) -> None:
+    async def pause(self, stream: PartitionStream, broken: Break, backoff: Backoff) -> None:
         """Let a batch of unknown outcome wait before it is sent again as it is; it is kept."""
-        self._pauses.pop(lane, None)
-        if lane.suspicion.times > LINK_CUTS:
-            self._name(lane, broken.batch)
-            await asyncio.sleep(self._refusals.pause_s(lane, backoff.next_s(), [broken.batch]))
-        await self._watch(lane, lane.pipe.node)
+        self._pauses.pop(stream, None)
+        if stream.suspicion.times > LINK_CUTS:
+            self._name(stream, broken.batch)
+            await asyncio.sleep(self._refusals.pause_s(stream, backoff.next_s(), [broken.batch]))
+        await self._watch(stream, stream.connection.node)
 
-    async def hold(self, lane: PartitionStream, broken: Break, backoff: Backoff) -> None:
+    async def hold_back(self, stream: PartitionStream, broken: Break, backoff: Backoff) -> None:
         """Let a batch wait that failed alone, or split it; unless the log shows that it has arrived."""
-        batch, suspicion = broken.batch, lane.suspicion
-        is_there = lane.offsets.acked > batch.pieces[0].first_offset
-        if suspicion is None or is_there or self.limits.is_exceeded(lane.pipe.node, batch):
+        batch, suspicion = broken.batch, stream.suspicion
+        is_there = stream.offsets.acked > batch.pieces[0].first_offset
+        if suspicion is None or is_there or self.limits.is_exceeded(stream.connection.node, batch):
             return
         if broken.is_condemned:
             batch.said = f"the target closed the connection each of the {suspicion.times} times that it was sent alone"
-            if lane.buffer and lane.buffer[0] is batch.pieces[0]:
-                self._pauses.pop(lane, None)
-                await self._refusals.take_in_two(lane, batch, CLOSED, backoff)
+            if stream.buffer and stream.buffer[0] is batch.pieces[0]:
+                self._pauses.pop(stream, None)
+                await self._refusals.take_in_two(stream, batch, CLOSED, backoff)
         elif not broken.is_link or suspicion.times > LINK_CUTS:
-            self._name(lane, batch)
-            lane.boundary = batch.end_offset
+            self._name(stream, batch)
+            stream.boundary = batch.end_offset
             if broken.is_link:
-                self._pauses.pop(lane, None)
-            pause = backoff if broken.is_link else self._pauses.setdefault(lane, Backoff(PAUSE_S_FIRST, PAUSE_S_MAX))
-            await self._refusals.wait(lane, pause.next_s(), [batch])
-        await self._watch(lane, lane.pipe.node)
+                self._pauses.pop(stream, None)
+            pause = backoff if broken.is_link else self._pauses.setdefault(stream, Backoff(PAUSE_S_FIRST, PAUSE_S_MAX))
+            await self._refusals.wait(stream, pause.next_s(), [batch])
+        await self._watch(stream, stream.connection.node)
 
-    def _name(self, lane: PartitionStream, batch: Batch) -> None:
-        self._tell(
-            lane.name,
-            f"the connection broke {lane.suspicion.times} times while the batch at offset "
+    def _name(self, stream: PartitionStream, batch: Batch) -> None:
+        self._report_problem(
+            stream.name,
+            f"the connection broke {stream.suspicion.times} times while the batch at offset "
             f"{batch.pieces[0].first_offset}, of {batch.size} bytes, was sent alone; it waits, and is sent again",
         )

@@ -23,43 +23,43 @@ KEPT_SHARE = TRIED_SHARE = 8  # of buffer_bytes_max, each
 LINK_TIMES = 4  # the time that the link needs for an attempt, between two of them
 
 
-class Held:
+class BlockedPartitions:
     """The partitions that are blocked or tried; `bytes_max` bounds all read batches."""
 
     def __init__(self, bytes_max: int) -> None:
         self._kept_max, self._tried_max = bytes_max // KEPT_SHARE, bytes_max // TRIED_SHARE
-        self._lanes: dict[PartitionStream, None] = {}  # in the order of their last attempts
+        self._streams: dict[PartitionStream, None] = {}  # in the order of their last attempts
         self._free_at = 0.0  # when the link's share allows the next attempt
 
-    def __contains__(self, lane: PartitionStream) -> bool:
-        return lane in self._lanes
+    def __contains__(self, stream: PartitionStream) -> bool:
+        return stream in self._streams
 
     @property
     def bytes(self) -> int:
         """The bytes that they hold."""
-        return sum(lane.held_bytes for lane in self._lanes)
+        return sum(stream.held_bytes for stream in self._streams)
 
     @property
     def excess_bytes(self) -> int:
         """The bytes that they hold beyond their shares; these cost the others nothing: a record may exceed a share."""
-        return max(0, self.bytes - self._kept_max - self._tried_max) if self._lanes else 0
+        return max(0, self.bytes - self._kept_max - self._tried_max) if self._streams else 0
 
-    def block(self, lane: PartitionStream) -> bool:
+    def block(self, stream: PartitionStream) -> bool:
         """Note that a partition waits; return whether it must release what it holds."""
-        self._lanes.pop(lane, None)
-        lane.blocked = True
-        kept = sum(one.held_bytes for one in self._lanes if one.blocked)
-        self._lanes[lane] = None
-        return kept + lane.held_bytes > self._kept_max
+        self._streams.pop(stream, None)
+        stream.blocked = True
+        kept = sum(one.held_bytes for one in self._streams if one.blocked)
+        self._streams[stream] = None
+        return kept + stream.held_bytes > self._kept_max
 
-    def attempt(self, lane: PartitionStream) -> None:
+    def attempt(self, stream: PartitionStream) -> None:
         """Note that its wait is over."""
-        lane.blocked = False
+        stream.blocked = False
 
-    def forget(self, lane: PartitionStream) -> None:
+    def forget(self, stream: PartitionStream) -> None:
         """Note that one of its batches is safe, or that it is mirrored no more."""
-        lane.blocked = False
-        self._lanes.pop(lane, None)
+        stream.blocked = False
+        self._streams.pop(stream, None)
 
     def pause_s(self, now: float, link_s: float) -> float:
         """Return how long the next attempt waits, in seconds, after the last one took the link for `link_s`."""
@@ -69,24 +69,24 @@ class Held:
     def read_to_the_end(self) -> list[PartitionStream]:
         """Return partitions without a batch left to try: the source, or a client, has deleted it."""
         return [
-            lane
-            for lane in self._lanes
-            if lane.is_drained and lane.is_read and not (lane.blocked or lane.is_unsure) and _is_at_end(lane)
+            stream
+            for stream in self._streams
+            if stream.is_drained and stream.is_read and not (stream.blocked or stream.is_unsure) and _is_at_end(stream)
         ]
 
-    def readable(self, lanes: list[PartitionStream], busy: Collection[object]) -> list[PartitionStream]:
+    def readable(self, streams: list[PartitionStream], busy: Collection[object]) -> list[PartitionStream]:
         """Return those of these partitions that may be read; `busy` ones have a fetch in flight."""
-        if not self._lanes:
-            return lanes
-        tried = [one for one in self._lanes if not one.blocked]
+        if not self._streams:
+            return streams
+        tried = [one for one in self._streams if not one.blocked]
         is_full = sum(one.held_bytes for one in tried) >= max(1, self._tried_max)
         if is_full or any(one.partition in busy for one in tried):
             next_one = None
         else:
-            wanted = set(lanes)
+            wanted = set(streams)
             next_one = next((one for one in tried if one in wanted and not one.held_bytes), None)
-        return [lane for lane in lanes if lane is next_one or lane not in self._lanes]
+        return [stream for stream in streams if stream is next_one or stream not in self._streams]
 
 
-def _is_at_end(lane: PartitionStream) -> bool:
-    return lane.source_end is not None and lane.offsets.acked >= lane.source_end
+def _is_at_end(stream: PartitionStream) -> bool:
+    return stream.source_end is not None and stream.offsets.acked >= stream.source_end

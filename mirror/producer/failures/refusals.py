@@ -18,10 +18,10 @@ from typing import Protocol
 
 from drupelet.backoff import Backoff
 from kafka_wire.records.batches import record_bytes, split
-from mirror.ledger.dead_letter import Refused
+from mirror.ledger.dead_letter import RefusedRecord
 from mirror.link.link_model import Link
 from mirror.partition.stream import Batch, PartitionStream
-from mirror.producer.failures.blocked_partitions import Held
+from mirror.producer.failures.blocked_partitions import BlockedPartitions
 
 STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be large, and waits for an operator
 
@@ -29,7 +29,7 @@ STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be l
 class Host(Protocol):
     """The owner of the partitions."""
 
-    def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
+    def refused_record(self, stream: PartitionStream, refused: RefusedRecord) -> Awaitable[bool]:
         """Resolve a refused record as configured; return whether the partition continues after it."""
 
 
@@ -46,28 +46,28 @@ class Refusals:
         buffer_bytes_max: int,
     ) -> None:
         """`note` writes the state of a partition that the state topic lacks."""
-        self.held = Held(buffer_bytes_max)
+        self.held = BlockedPartitions(buffer_bytes_max)
         self._link, self._host, self._note = link, host, note
         self._batch_bytes_max = batch_bytes_max
 
     # waits
 
-    async def wait(self, lane: PartitionStream, wait_s: float, refused: Sequence[Batch] = ()) -> None:
+    async def wait(self, stream: PartitionStream, wait_s: float, refused: Sequence[Batch] = ()) -> None:
         """Let a partition wait for its next attempt, of refused batches or for another reason.
 
         Raises Contradiction, before it waits, if the batches may not be packed again.
         """
-        wait_s = self.pause_s(lane, wait_s, refused)
-        if self.held.block(lane):
-            if refused and lane.flight:
-                self.take_back(lane)
-            self._let_go(lane)
+        wait_s = self.pause_s(stream, wait_s, refused)
+        if self.held.block(stream):
+            if refused and stream.flight:
+                self.requeue(stream)
+            self._release(stream)
         await asyncio.sleep(wait_s)
-        self.attempt(lane)
+        self.attempt(stream)
 
-    def pause_s(self, lane: PartitionStream, wait_s: float, refused: Sequence[Batch]) -> float:
+    def pause_s(self, stream: PartitionStream, wait_s: float, refused: Sequence[Batch]) -> float:
         """Return how long the next attempt with these waits, in seconds: `wait_s`, or for its share of the link."""
-        if not refused or lane not in self.held:
+        if not refused or stream not in self.held:
             return wait_s
         return max(wait_s, self.held.pause_s(asyncio.get_running_loop().time(), self._link_s(refused)))
 
@@ -81,76 +81,78 @@ class Refusals:
         by_rate_s = sum(batch.size for batch in batches) / link.rate if link.rate else by_time_s
         return max(0.0, min(by_time_s, by_rate_s))
 
-    def block(self, lane: PartitionStream) -> None:
+    def block(self, stream: PartitionStream) -> None:
         """Let a partition wait until `attempt` or `forget`."""
-        if self.held.block(lane):
-            self._let_go(lane)
+        if self.held.block(stream):
+            self._release(stream)
 
-    def attempt(self, lane: PartitionStream) -> None:
+    def attempt(self, stream: PartitionStream) -> None:
         """Let a partition be tried."""
-        self.held.attempt(lane)
-        lane.memory.room.set()
+        self.held.attempt(stream)
+        stream.memory.room.set()
 
-    def forget(self, lanes: Iterable[PartitionStream]) -> None:
+    def forget(self, streams: Iterable[PartitionStream]) -> None:
         """Let these be read as any others."""
-        for lane in lanes:
-            if lane in self.held:
-                self.held.forget(lane)
-                lane.memory.room.set()
+        for stream in streams:
+            if stream in self.held:
+                self.held.forget(stream)
+                stream.memory.room.set()
 
     @staticmethod
-    def _let_go(lane: PartitionStream) -> None:
+    def _release(stream: PartitionStream) -> None:
         """Release batches that can be read again: not those that the source has lost meanwhile."""
-        if lane.go_back_to is None:
-            lane.let_go()
+        if stream.go_back_to is None:
+            stream.release_buffer()
 
     # refused batches
 
-    def take_back(self, lane: PartitionStream) -> None:
+    def requeue(self, stream: PartitionStream) -> None:
         """Return all final batches that are not at the target to the buffer, or raise Contradiction."""
-        batches = list(lane.flight)
-        assert lane.state is not None
+        batches = list(stream.flight)
+        assert stream.state is not None
         assert batches[0].sent is not None
-        lane.state.take_back(batches[0].sent)
-        lane.flight.clear()
-        lane.offsets.take_back(len(lane.uncommitted))
+        stream.state.reuse_sequences(batches[0].sent)
+        stream.flight.clear()
+        stream.offsets.requeue(len(stream.uncommitted))
         for batch in reversed(batches):
-            lane.return_to_buffer(batch.pieces)
-        self._note(lane)
+            stream.return_to_buffer(batch.pieces)
+        self._note(stream)
 
-    async def take_apart(self, lane: PartitionStream, reason: str, backoff: Backoff) -> None:
+    async def take_apart(self, stream: PartitionStream, reason: str, backoff: Backoff) -> None:
         """Split the first batch in flight; for a single record the host decides. Raises Contradiction."""
-        head = lane.flight[0]
-        self.take_back(lane)
-        await self.take_in_two(lane, head, reason, backoff)
+        head = stream.flight[0]
+        self.requeue(stream)
+        await self.take_in_two(stream, head, reason, backoff)
 
-    async def take_in_two(self, lane: PartitionStream, head: Batch, reason: str, backoff: Backoff) -> None:
+    async def take_in_two(self, stream: PartitionStream, head: Batch, reason: str, backoff: Backoff) -> None:
         """Split a batch whose source batches are the first in the buffer."""
         for _ in head.pieces:
-            lane.take()
+            stream.take()
         try:
             first, second = split(head.pieces)
         except ValueError:
-            await self._refuse_record(lane, head, reason, backoff)
+            await self._refuse_record(stream, head, reason, backoff)
             return
-        lane.hold(sum(len(piece.batch) for piece in (*first, *second)) - sum(len(piece.batch) for piece in head.pieces))
-        lane.return_to_buffer(second)
-        lane.return_to_buffer(first)
-        lane.boundary = first[-1].end_offset
-        lane.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
+        stream.count_held(
+            sum(len(piece.batch) for piece in (*first, *second)) - sum(len(piece.batch) for piece in head.pieces)
+        )
+        stream.return_to_buffer(second)
+        stream.return_to_buffer(first)
+        stream.boundary = first[-1].end_offset
+        stream.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
 
-    async def _refuse_record(self, lane: PartitionStream, head: Batch, reason: str, backoff: Backoff) -> None:
+    async def _refuse_record(self, stream: PartitionStream, head: Batch, reason: str, backoff: Backoff) -> None:
         ((offset, _),) = head.packed.runs
-        lane.packing = True  # or it would count as drained
-        refused = Refused(offset, head.pieces[0], record_bytes(head.pieces[0]), reason, head.said)
-        goes_on = await self._host.refused_record(lane, refused)
-        lane.packing = False
+        stream.packing = True  # or it would count as drained
+        refused = RefusedRecord(offset, head.pieces[0], record_bytes(head.pieces[0]), reason, head.said)
+        goes_on = await self._host.refused_record(stream, refused)
+        stream.packing = False
         if goes_on:
-            lane.skip(head.end_offset)
-            lane.release(head.pieces)
-            lane.batch_bytes_max, lane.boundary = self._batch_bytes_max, None
-            self.forget([lane])
+            stream.skip(head.end_offset)
+            stream.release(head.pieces)
+            stream.batch_bytes_max, stream.boundary = self._batch_bytes_max, None
+            self.forget([stream])
             return
-        lane.return_to_buffer(head.pieces)
-        lane.batch_bytes_max, lane.boundary = self._batch_bytes_max, head.end_offset
-        await self.wait(lane, backoff.next_s() * STOPPED_TIMES, [head])
+        stream.return_to_buffer(head.pieces)
+        stream.batch_bytes_max, stream.boundary = self._batch_bytes_max, head.end_offset
+        await self.wait(stream, backoff.next_s() * STOPPED_TIMES, [head])

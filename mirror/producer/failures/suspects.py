@@ -35,37 +35,37 @@ class Suspicion:
         self.times = 0  # that it was sent alone without a response
 
 
-def note_cut(lane: PartitionStream, first_offset: int, end_offset: int) -> bool:
+def note_cut(stream: PartitionStream, first_offset: int, end_offset: int) -> bool:
     """Note that a connection broke with these batches in flight; return whether the partition becomes suspect by that.
 
     If batches were acknowledged since the last break, the count starts again with the first of those that are left.
     """
-    suspicion: Suspicion | None = lane.suspicion
+    suspicion: Suspicion | None = stream.suspicion
     if suspicion is None or suspicion.end_offset <= first_offset:
-        lane.suspicion = Suspicion(first_offset, end_offset)
-        lane.is_alone = False
+        stream.suspicion = Suspicion(first_offset, end_offset)
+        stream.is_alone = False
         return False
     if suspicion.first_offset != first_offset:
-        if not lane.is_alone:
-            lane.suspicion = Suspicion(first_offset, end_offset)
+        if not stream.is_alone:
+            stream.suspicion = Suspicion(first_offset, end_offset)
             return False
         suspicion.first_offset, suspicion.alone_cuts, suspicion.times = first_offset, 0, 0
     suspicion.cuts += 1
-    becomes_suspect = not lane.is_alone and suspicion.cuts >= CUTS_SUSPECT
-    lane.is_alone |= becomes_suspect
+    becomes_suspect = not stream.is_alone and suspicion.cuts >= CUTS_SUSPECT
+    stream.is_alone |= becomes_suspect
     return becomes_suspect
 
 
-def note_acked(lane: PartitionStream, acked: int) -> bool:
+def note_acked(stream: PartitionStream, acked: int) -> bool:
     """Note that all below `acked` is safe; return whether the partition ceases to be suspect by that."""
-    suspicion: Suspicion | None = lane.suspicion
+    suspicion: Suspicion | None = stream.suspicion
     if suspicion is None:
         return False
     if acked > suspicion.first_offset:
         suspicion.alone_cuts = suspicion.times = 0
     if acked < suspicion.end_offset:
         return False
-    lane.suspicion, was_alone, lane.is_alone = None, lane.is_alone, False
+    stream.suspicion, was_alone, stream.is_alone = None, stream.is_alone, False
     return was_alone
 
 

@@ -255,7 +255,7 @@ class MemoryTarget(Target):
         self.log.append(None)
         self.remembered[self.producer_id] = Remembered(self.epoch)
 
-    async def look(self, wanted, steps_max):
+    async def look_up(self, wanted, steps_max):
         """As a client that reads backwards does."""
         await asyncio.sleep(0)
         ((at, one),) = wanted.items()

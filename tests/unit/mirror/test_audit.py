@@ -13,7 +13,7 @@ import pytest
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, build_batch
 from kafka_wire.records.batches import Piece, merge, pieces_of
-from mirror.audit.compare.account import Account, Audited
+from mirror.audit.compare.account import Account, AuditResult
 from mirror.audit.compare.ledger_entries import entries_of, note_entry
 from mirror.audit.compare.matching import match
 from mirror.audit.digest.digests import NO_KEY, RECORDS_MAX, Chunker, Digests, Range, digests_of, part, parts_of, split
@@ -29,7 +29,7 @@ from mirror.audit.endpoints.digest_lines import (
 )
 from mirror.audit.report import as_json, sentences, tables
 from mirror.partition.offset_map import End, Step
-from mirror.partition.state_records import Head, Stored, Topics
+from mirror.partition.state_records import Head, StoredState, Topics
 
 TIME = 1_700_000_000_000
 
@@ -120,7 +120,7 @@ def test_ranges_are_cut_by_content_alone():
     by_sevens = [found for start in range(0, 200, 7) for found in one.add(numbered(start, min(start + 7, 200)))]
     at_once = list(other.add(numbered(0, 200)))
     assert by_sevens == at_once
-    assert one.rest() == other.rest()
+    assert one.last_range() == other.last_range()
     later = Chunker()
     assert list(later.add(numbered(40, 200)))[1:] == at_once[4:]
 
@@ -129,7 +129,7 @@ def test_a_range_has_an_end():
     same = Digests(((0, 3 * RECORDS_MAX + 5),), [b"\xff" * 16] * (3 * RECORDS_MAX + 5), [])
     chunker = Chunker()
     assert [one.records for one in chunker.add(same)] == [RECORDS_MAX] * 3
-    assert chunker.rest().records == 5
+    assert chunker.last_range().records == 5
 
 
 def test_a_part_of_a_range():
@@ -141,7 +141,7 @@ def test_a_part_of_a_range():
 
 
 FACTS = Facts("readings", 0, "lab.readings", 5, 90, True, "t", 60, (Entry("evicted", 0, 5),))
-STATE = Stored(Head(Topics("lab.readings", "s", "t"), 7, 1, 0, 0, 0, 2, End(9, 20, 30)), 0, [Step(0, 5, 0, 6)])
+STATE = StoredState(Head(Topics("lab.readings", "s", "t"), 7, 1, 0, 0, 0, 2, End(9, 20, 30)), 0, [Step(0, 5, 0, 6)])
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_a_range_tells_what_came_from_the_target(from_target):
     chunker = Chunker()
     chunker.skip(0, 3, "control")
     chunker.skip(3, 3 + from_target, "from_target")
-    one = chunker.rest()
+    one = chunker.last_range()
     line = range_line(one, each=False)
     assert json.loads(line)["n"] == [3, 0, 0, *([4] if from_target else [])]
     assert read_line(line)._replace(digests=b"", digest=one.digest) == one
     account = Account(Facts("t", 0, "t", 0, 3 + from_target, False, position=0), Facts("t", 0, "", 0, 0, False))
-    account.passed("source", one)
+    account.range_passed("source", one)
     account.close()
     assert account.is_proven()
     assert account.counts["source"]["from_target"] == from_target
@@ -222,7 +222,7 @@ def audited(source, target, **more):
     for side, log in (("source", source), ("target", target)):
         chunker = Chunker()
         found = Digests(((0, len(log)),) if log else (), [b"%16d" % number for number in log], [])
-        logs[side] = [*chunker.add(found), chunker.rest()]
+        logs[side] = [*chunker.add(found), chunker.last_range()]
     account = Account(here, there, **more)
     matching = match(account)
     told = None
@@ -252,11 +252,11 @@ LOST = f"{FIRST} the record at source offset 2 is lost: the target does not have
 )  # fmt: skip
 def test_what_is_said(target, said):
     account = audited(range(5), target)
-    lines = sentences(Audited([account], [], [], []), may_double=False)
+    lines = sentences(AuditResult([account], [], [], []), may_double=False)
     assert lines[0] == said
     assert lines[-1].startswith("PROVEN" if len(target) == 6 else "NOT PROVEN")
     assert ("LOST" in tables([account])) == ("lost" in said)
-    told = as_json(Audited([account], [], [], []), may_double=False)
+    told = as_json(AuditResult([account], [], [], []), may_double=False)
     assert json.loads(json.dumps(told))["proven"] == (len(target) == 6)
 
 
@@ -266,19 +266,19 @@ def test_what_is_said(target, said):
 def test_the_parts_that_differ_are_said(parts, said):
     account = audited(range(5), [0, 1, 9, 3, 4])
     account.differences.told[0] = account.differences.told[0]._replace(parts=parts)
-    assert said in sentences(Audited([account], [], [], []), may_double=False)[0]
+    assert said in sentences(AuditResult([account], [], [], []), may_double=False)[0]
 
 
 def test_doubles_may_be_let_be():
     account = audited(range(5), [0, 1, 1, 2, 3, 4])
     assert not account.is_proven()
     assert account.is_proven(may_double=True)
-    assert len(sentences(Audited([account], [], [], []), may_double=False)) == 2
-    assert len(sentences(Audited([account], [FACTS], [], []), may_double=True)) == 2
+    assert len(sentences(AuditResult([account], [], [], []), may_double=False)) == 2
+    assert len(sentences(AuditResult([account], [FACTS], [], []), may_double=True)) == 2
 
 
 def test_many_partitions_that_differ_are_not_all_said():
     accounts = [audited([0, 1], [0]) for _ in range(15)]
-    lines = sentences(Audited(accounts, [], [], []), may_double=False)
+    lines = sentences(AuditResult(accounts, [], [], []), may_double=False)
     assert len(lines) == 12
     assert lines[10] == "5 more partitions differ; --json has them all."

@@ -8,7 +8,7 @@ from edge_broker.protocol.record_batch import BatchHeader, build_batch
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.records.batches import PackedBatch, Piece, TooMuchAtOnce, pieces_of
 from mirror.link.link_model import Link
-from mirror.partition.resume_rules import Resumed
+from mirror.partition.resume_rules import ResumePoint
 from mirror.partition.send_state import DRAINING, GONE, RESOLVING, SENDING
 from mirror.partition.state_records import Topics
 from mirror.partition.stream import PartitionStream
@@ -45,7 +45,7 @@ class Bench:
         self.stream = PartitionStream(TP, "lab.t", {"cleanup.policy": "delete"})
         self.stream.send_state, self.stream.batch_bytes_max = SENDING, 1 << 20
         self.stream.state = PartitionState(TP, TOPICS, None)
-        self.stream.state.begin(TOPICS, 7, 3, Resumed("source_anew", 0), 0)
+        self.stream.state.begin(TOPICS, 7, 3, ResumePoint("source_anew", 0), 0)
         self.piece = self.read(0)
 
     def read(self, offset: int) -> Piece:

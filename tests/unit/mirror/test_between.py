@@ -8,7 +8,7 @@ from mirror.session.foreign_epochs import ForeignEpochs
 def given(*producers):
     between = ForeignEpochs()
     for producer in producers:
-        between.given(*producer)
+        between.epoch_given(*producer)
     return between
 
 
@@ -35,5 +35,5 @@ def test_what_was_read_counts_no_more():
     between = given((7, 4), (7, 7))
     between.clear()
     assert not between
-    between.given(7, 8)
+    between.epoch_given(7, 8)
     assert not between

@@ -222,7 +222,7 @@ async def test_whether_state_topics_may_be_seen_is_asked_by_a_name_that_none_has
     source = Source()
     source.codes[PROBE] = code
     reader = reader_of(source)
-    await reader.look()
+    await reader.check_visible()
     assert reader.is_blind is is_blind
 
 

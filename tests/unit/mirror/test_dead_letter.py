@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from edge_broker.protocol.record_batch import build_batch, records_of
-from mirror.ledger.dead_letter import DETAIL_BYTES_MAX, Refused, letter
+from mirror.ledger.dead_letter import DETAIL_BYTES_MAX, RefusedRecord, letter
 
 BATCH = build_batch([(b"a", b"1"), (b"b", b"2")], timestamp_ms=5, base_offset=17, headers=[("n", b"x")])
 
 
 def refused(offset=18, detail="no key"):
-    return Refused(offset, SimpleNamespace(batch=BATCH), 70, "INVALID_RECORD", detail)
+    return RefusedRecord(offset, SimpleNamespace(batch=BATCH), 70, "INVALID_RECORD", detail)
 
 
 def test_the_letter_has_the_record_and_where_it_was():

@@ -44,11 +44,11 @@ class Bench:
             coming=lambda _: nullcontext(), begin=self.begin, is_unfenced=True, target_ms=None
         )
         host: Any = SimpleNamespace(
-            tell=lambda _, text: self.seen.append(text or "well"),
-            overtaken=lambda _: self.seen.append("overtaken"),
+            report_problem=lambda _, text: self.seen.append(text or "well"),
+            mirror_fenced=lambda _: self.seen.append("overtaken"),
             refuse=lambda _: self.seen.append("refused"),
-            made=lambda *_: self.seen.append("made"),
-            begun=lambda *_: self.seen.append("elsewhere"),
+            topic_created=lambda *_: self.seen.append("made"),
+            session_started=lambda *_: self.seen.append("elsewhere"),
         )
         sender: Any = SimpleNamespace(
             consider=self.considered.append, mark_acked=lambda *_: self.seen.append("acked"), spawn=self.spawn
@@ -63,7 +63,7 @@ class Bench:
             take_apart=self.noting("split"),
         )
         placement: Any = SimpleNamespace(join_leader=self.noting("join"))
-        isolation: Any = SimpleNamespace(note=self.noting("noted"), hold=self.noting("hold"))
+        isolation: Any = SimpleNamespace(note=self.noting("noted"), hold_back=self.noting("hold"))
         self.resolver = DeliveryResolver(
             target, sessions, host, sender, placement, refusals, isolation, lambda: Backoff(0.001, 0.001)
         )

@@ -7,9 +7,9 @@ from mirror.partition.leader_epochs import (
     EpochEnd,
     EpochStart,
     LeaderEpochs,
+    classify_standing,
     epoch_starts,
-    judge_epoch_end,
-    judge_standing,
+    resume_offset,
     search_difference,
 )
 
@@ -37,7 +37,7 @@ THIRD = LeaderEpochs([EpochStart(900, 3)])
 )
 def test_what_can_be_known_without_asking(position, topic_id, epochs, source_topic_id, source_epoch, verdict):
     assert (
-        judge_standing(position, topic_id, epochs, source_topic_id=source_topic_id, source_epoch=source_epoch)
+        classify_standing(position, topic_id, epochs, source_topic_id=source_topic_id, source_epoch=source_epoch)
         == verdict
     )
 
@@ -60,7 +60,7 @@ def test_what_can_be_known_without_asking(position, topic_id, epochs, source_top
 )
 def test_what_a_leader_answers(position, epochs, answer, source_epoch, go_on_at):
     known = LeaderEpochs([EpochStart(*start) for start in epochs])
-    found = judge_epoch_end(position, known, EpochEnd(*answer), source_epoch=source_epoch, log_start=40)
+    found = resume_offset(position, known, EpochEnd(*answer), source_epoch=source_epoch, log_start=40)
     assert found == go_on_at
 
 

@@ -7,7 +7,17 @@ from itertools import pairwise
 import pytest
 
 from kafka_wire.connection.tcp_connect import LinkFill
-from mirror.link.bbr_pacing import ANEW_S, LOOK_S, RATE_SHARE_MIN, SPARED, WAITS_S, Beside, Filling, Told, rate_max
+from mirror.link.bbr_pacing import (
+    ANEW_S,
+    LOOK_S,
+    RATE_SHARE_MIN,
+    SPARED,
+    WAITS_S,
+    Filling,
+    OtherTraffic,
+    PacingOptions,
+    rate_max,
+)
 
 SHORTEST_S = 0.3
 BBR_LOOKS_S = 10
@@ -46,8 +56,8 @@ def ticks(
     seconds: range,
     filled: LinkFill | None,
     alone: float | None = None,
-    beside: Beside = Beside.BACKLOGS,
-) -> list[Told | None]:
+    beside: OtherTraffic = OtherTraffic.BACKLOGS,
+) -> list[PacingOptions | None]:
     return [filling.tick(float(second), filled, beside, alone) for second in seconds]
 
 
@@ -83,49 +93,55 @@ def test_what_has_just_looked_is_let_be_until_the_next_is_due() -> None:
 def test_while_it_looks_for_the_rate_it_is_told_nothing() -> None:
     assert ticks(Filling(0.0), range(3), found(waits_s=SHORTEST_S / 2, begins=True)) == [None] * 3
     too_much = found(waits_s=0.2, begins=True)
-    assert ticks(Filling(0.0), range(1), too_much) == [Told(rate_max(too_much))]
+    assert ticks(Filling(0.0), range(1), too_much) == [PacingOptions(rate_max(too_much))]
 
 
 def test_without_a_backlog_it_sends_as_it_likes_and_the_time_does_not_count() -> None:
     filling = Filling(0.0)
-    assert ticks(filling, range(30), None) == [Told(None)] * 30
-    assert ticks(filling, range(30, 30 + int(ANEW_S) - 1), found()) == [Told(None)] * (int(ANEW_S) - 1)
+    assert ticks(filling, range(30), None) == [PacingOptions(None)] * 30
+    assert ticks(filling, range(30, 30 + int(ANEW_S) - 1), found()) == [PacingOptions(None)] * (int(ANEW_S) - 1)
 
 
 @pytest.mark.parametrize(
-    ("beside", "told"), [(Beside.BACKLOGS, 45_000), (Beside.TRICKLES, 45_000), (Beside.NOTHING, None)]
+    ("beside", "told"), [(OtherTraffic.BACKLOGS, 45_000), (OtherTraffic.TRICKLES, 45_000), (OtherTraffic.NOTHING, None)]
 )
-def test_it_leaves_little_waiting_where_something_goes_beside_it(beside: Beside, told: int | None) -> None:
-    assert ticks(Filling(0.0), range(1), found(waits_s=0.2), beside=beside) == [Told(told)]
+def test_it_leaves_little_waiting_where_something_goes_beside_it(beside: OtherTraffic, told: int | None) -> None:
+    assert ticks(Filling(0.0), range(1), found(waits_s=0.2), beside=beside) == [PacingOptions(told)]
 
 
 @pytest.mark.parametrize(
-    ("beside", "told"), [(Beside.BACKLOGS, None), (Beside.TRICKLES, Told(47_500)), (Beside.NOTHING, None)]
+    ("beside", "told"),
+    [(OtherTraffic.BACKLOGS, None), (OtherTraffic.TRICKLES, PacingOptions(47_500)), (OtherTraffic.NOTHING, None)],
 )
-def test_beside_what_trickles_it_is_bounded_from_its_beginning_on(beside: Beside, told: Told | None) -> None:
+def test_beside_what_trickles_it_is_bounded_from_its_beginning_on(
+    beside: OtherTraffic, told: PacingOptions | None
+) -> None:
     assert ticks(Filling(0.0), range(1), found(waits_s=0.1, begins=True), beside=beside) == [told]
 
 
 def test_what_bounds_a_beginning_stays_until_the_rate_is_found() -> None:
-    for beside in Beside:
+    for beside in OtherTraffic:
         assert ticks(Filling(0.0), range(1), found(waits_s=WAITS_S, begins=True), beside=beside) == [None]
 
 
-@pytest.mark.parametrize(("beside", "bytes_s"), [(Beside.BACKLOGS, 50_000), (Beside.TRICKLES, 47_500)])
-def test_begun_anew_beside_what_trickles_nothing_more_waits(beside: Beside, bytes_s: int) -> None:
+@pytest.mark.parametrize(("beside", "bytes_s"), [(OtherTraffic.BACKLOGS, 50_000), (OtherTraffic.TRICKLES, 47_500)])
+def test_begun_anew_beside_what_trickles_nothing_more_waits(beside: OtherTraffic, bytes_s: int) -> None:
     told = ticks(Filling(0.0), range(int(ANEW_S) + 1), found(waits_s=0.1), beside=beside)
-    assert told[-1] == Told(bytes_s, begins_anew=True)
+    assert told[-1] == PacingOptions(bytes_s, begins_anew=True)
 
 
 def test_who_is_alone_takes_the_whole_link_at_once() -> None:
     filling = Filling(0.0)
-    assert ticks(filling, range(2), found(50_000), alone=None) == [Told(None)] * 2
-    assert ticks(filling, range(2, 4), found(50_000), alone=100_000) == [Told(110_000, begins_anew=True), Told(None)]
-    assert ticks(filling, range(4, 5), found(80_000), alone=None) == [Told(None)]
-    assert ticks(filling, range(5, 6), found(80_000), alone=100_000) == [Told(None)]
+    assert ticks(filling, range(2), found(50_000), alone=None) == [PacingOptions(None)] * 2
+    assert ticks(filling, range(2, 4), found(50_000), alone=100_000) == [
+        PacingOptions(110_000, begins_anew=True),
+        PacingOptions(None),
+    ]
+    assert ticks(filling, range(4, 5), found(80_000), alone=None) == [PacingOptions(None)]
+    assert ticks(filling, range(5, 6), found(80_000), alone=100_000) == [PacingOptions(None)]
 
 
 def test_who_is_alone_while_it_looks_for_the_rate_takes_it_thereafter() -> None:
     filling = Filling(0.0)
     assert ticks(filling, range(2), found(10_000, begins=True), alone=100_000) == [None, None]
-    assert ticks(filling, range(2, 3), found(10_000), alone=100_000) == [Told(110_000, begins_anew=True)]
+    assert ticks(filling, range(2, 3), found(10_000), alone=100_000) == [PacingOptions(110_000, begins_anew=True)]

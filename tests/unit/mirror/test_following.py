@@ -61,15 +61,15 @@ def lane():
 )
 async def test_a_topic_that_was_made_as_it_was_wanted_is_not_compared(ends, following, lane, made, asked):
     if made is not None:
-        following.made(lane, made)
+        following.topic_created(lane, made)
     for _ in range(2):
-        await following.look([lane])
+        await following.sync([lane])
     assert ends.asked == asked
     assert not ends.altered
 
 
 async def test_what_changes_at_the_source_follows_whoever_has_made_the_topic(ends, following, lane):
-    following.made(lane, WANTED)
+    following.topic_created(lane, WANTED)
     ends.here["retention.ms"] = "6"
-    await following.look([lane])
+    await following.sync([lane])
     assert ends.altered == [("lab.t", {"retention.ms": "6"})]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.partition.resume_rules import Resumed
+from mirror.partition.resume_rules import ResumePoint
 from mirror.partition.state_records import Reading, StateError, Topics
 from mirror.partition.target_state import FORMER_MAX, PartitionState
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
@@ -17,7 +17,7 @@ from tests.unit.mirror.test_transacting import TransactionalTarget, run_of
 
 HEAD = b"head:readings:0"
 TOPICS = Topics("lab.readings", "s", "t")
-POSITION = Resumed("position")
+POSITION = ResumePoint("position")
 
 
 def read_again(state):
@@ -26,7 +26,7 @@ def read_again(state):
     write = state.write()
     for key, value in write.records:
         reading.take(key, value)
-    state.stored(write)
+    state.write_stored(write)
     return PartitionState(TP, TOPICS, reading.partitions()[TP])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_wire.connection.tcp_connect import LinkFill, WindowUse
 from kafka_wire.partitions import TopicPartition
-from mirror.link.bbr_pacing import Beside, Filling, rate_max
+from mirror.link.bbr_pacing import Filling, OtherTraffic, rate_max
 from mirror.link.link_model import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.partition.send_state import BACKING_OFF, SENDING
 from mirror.partition.stream import PartitionStream
@@ -27,7 +27,7 @@ class Full:
 
     def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, undaunted=False, lanes=()):
         self.undaunted, self.beside, self.alone = undaunted, None, None
-        self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
+        self.node, self.number, self.loss, self.streams = 1, number, loss, set(lanes)
         self.held_up, self.is_queued, self.forgot, self.sent = held_up, queued, 0, 1000
         self.pace, self.under_way_bytes, self.is_free, self.is_active = Pace(), 0, False, True
         self.is_shut, self.is_up = False, True
@@ -45,8 +45,8 @@ class Full:
     def forget_loss(self):
         self.forgot += 1
 
-    def let_go(self, lane):
-        self.lanes.discard(lane)
+    def release(self, lane):
+        self.streams.discard(lane)
 
     def fill(self, beside, alone_bytes_s):
         self.beside, self.alone = beside, alone_bytes_s
@@ -54,7 +54,7 @@ class Full:
 
 def backlogged(number):
     lane = PartitionStream(TopicPartition("t", number), "lab.t", POLICY)
-    lane.dealt, lane.backlog_until = (0, 1), asyncio.get_running_loop().time() + 60
+    lane.assigned, lane.backlog_until = (0, 1), asyncio.get_running_loop().time() + 60
     return lane
 
 
@@ -62,14 +62,14 @@ def dealing_of(*pipes):
     """Who deals among these; `considered` are the lanes that are to move."""
     link, considered = Link(4_000_000), []
     dealing = ConnectionAssignment(link, Full, considered.append)
-    dealing._pipes = {(pipe.node, pipe.number): pipe for pipe in pipes}
+    dealing._target_connections = {(pipe.node, pipe.number): pipe for pipe in pipes}
     return dealing, link, considered
 
 
 def carry(link, now):
     """Something is acknowledged, and the link is full again."""
-    link.acked(now + 0.1, link.sent(now, 10_000))
-    link.sent(now + 0.1, link.limit_bytes - link.under_way_bytes)
+    link.request_acked(now + 0.1, link.request_sent(now, 10_000))
+    link.request_sent(now + 0.1, link.limit_bytes - link.under_way_bytes)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,10 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
         dealing.grow()
         assert dealing.connections <= before + 1
     assert dealing.connections == connections <= CONNECTIONS_MAX
-    assert {pipe.bears for pipe in dealing.pipes} == {"loss" in why and "queued" not in why}
-    assert {pipe.beside for pipe in dealing.pipes} == {Beside.BACKLOGS if connections > 1 else Beside.NOTHING}
+    assert {pipe.bears for pipe in dealing.target_connections} == {"loss" in why and "queued" not in why}
+    assert {pipe.beside for pipe in dealing.target_connections} == {
+        OtherTraffic.BACKLOGS if connections > 1 else OtherTraffic.NOTHING
+    }
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ async def test_an_only_connection_leaves_little_waiting_where_something_goes_bes
     dealing, link, _ = dealing_of(pipe := Full(lanes=lanes))
     carry(link, 0)
     dealing.grow()
-    assert (dealing.connections, pipe.beside) == (1, Beside.TRICKLES if bounded else Beside.NOTHING)
+    assert (dealing.connections, pipe.beside) == (1, OtherTraffic.TRICKLES if bounded else OtherTraffic.NOTHING)
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -148,7 +150,7 @@ async def test_a_fair_share_of_the_lanes_stays_where_it_is():
     carry(link, 0)
     dealing.grow()
     assert dealing.connections == 2
-    assert sorted(lane.dealt for lane in lanes) == [(0, 1)] * 2 + [(0, 2)] * 3
+    assert sorted(lane.assigned for lane in lanes) == [(0, 1)] * 2 + [(0, 2)] * 3
 
 
 class Told:
@@ -184,7 +186,7 @@ def test_a_window_that_is_shut_most_of_the_time_while_nothing_waits_on_the_link_
 def waiting(number):
     """A lane with several batches in its buffer."""
     lane = backlogged(number)
-    lane.dealt, lane.buffer_bytes = (0, 2), 10**9
+    lane.assigned, lane.buffer_bytes = (0, 2), 10**9
     return lane
 
 
@@ -196,8 +198,8 @@ async def test_a_backlog_leaves_a_slow_connection_for_one_that_has_none(is_slow,
     dealing, link, considered = dealing_of(slow, other)
     dealing.connections = 2
     lane = waiting(0)
-    slow.lanes, slow.under_way_bytes = {lane}, 8_000
-    other.lanes, other.under_way_bytes = ({waiting(1)} if is_other_busy else set()), 8_000
+    slow.streams, slow.under_way_bytes = {lane}, 8_000
+    other.streams, other.under_way_bytes = ({waiting(1)} if is_other_busy else set()), 8_000
     for second in range(PACE_S + 1):
         carry(link, second)
         slow.pace.delivered_bytes += 100 if is_slow else 10_000_000
@@ -228,8 +230,8 @@ async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
     other, back = Full(0), Full(1)
     lanes = [waiting(number) for number in range(6)]
     for lane in lanes:
-        lane.dealt, lane.pipe, lane.send_state = (1, 2), back, SENDING
-        back.lanes.add(lane)
+        lane.assigned, lane.connection, lane.send_state = (1, 2), back, SENDING
+        back.streams.add(lane)
     lanes[4].send_state, lanes[5].packing = BACKING_OFF, True
     other.is_free = True
     dealing, link, _ = dealing_of(other, back)
@@ -240,9 +242,9 @@ async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
     LeaderPlacement(None, dealing, refusals, (), print, sender).reassign(back)
     assert not lanes[0].blocked
     assert set(considered) == set(lanes[:4])
-    assert {lane.dealt for lane in lanes[:4]} == {(0, 2)}
-    assert {lanes[4], lanes[5]} <= back.lanes
-    assert len(other.lanes) == len(back.lanes) == 3
+    assert {lane.assigned for lane in lanes[:4]} == {(0, 2)}
+    assert {lanes[4], lanes[5]} <= back.streams
+    assert len(other.streams) == len(back.streams) == 3
 
 
 def test_a_connection_is_slow_that_is_busy_for_long_and_carries_little():
@@ -275,10 +277,10 @@ async def test_a_connection_shares_the_link_while_it_is_up_and_has_a_backlog(
 @pytest.mark.parametrize(
     ("beside", "is_free", "filled", "told"),
     [
-        (Beside.BACKLOGS, False, WAITING, rate_max(WAITING)),
-        (Beside.BACKLOGS, True, WAITING, None),
-        (Beside.NOTHING, False, WAITING, None),
-        (Beside.BACKLOGS, False, None, None),
+        (OtherTraffic.BACKLOGS, False, WAITING, rate_max(WAITING)),
+        (OtherTraffic.BACKLOGS, True, WAITING, None),
+        (OtherTraffic.NOTHING, False, WAITING, None),
+        (OtherTraffic.BACKLOGS, False, None, None),
     ],
 )
 async def test_a_backlog_beside_others_leaves_little_waiting_and_what_trickles_is_not_held_up(
@@ -298,7 +300,7 @@ async def test_who_begins_anew_is_bounded_before_it_does():
     pipe._connection = SimpleNamespace(
         link_fill=lambda: WAITING, limit_rate=told.append, fill_anew=lambda: told.append("anew")
     )
-    pipe.fill(Beside.BACKLOGS, 1_000_000)
+    pipe.fill(OtherTraffic.BACKLOGS, 1_000_000)
     assert told == [1_100_000, "anew"]
 
 
@@ -307,7 +309,7 @@ async def test_who_alone_has_a_backlog_is_told_what_the_link_carries(free, alone
     pipes = Full(0), Full(1)
     for number, (pipe, is_free) in enumerate(zip(pipes, free, strict=True)):
         if not is_free:
-            pipe.lanes.add(waiting(number))
+            pipe.streams.add(waiting(number))
     dealing, link, _ = dealing_of(*pipes)
     carry(link, 0)
     dealing.grow()
@@ -328,14 +330,14 @@ async def test_who_joins_with_a_backlog_shares_the_link_at_once():
 @pytest.mark.parametrize(("leaves", "taken"), [(True, 0), (False, 1)])
 async def test_a_slow_connection_has_little_under_way_while_a_lane_leaves_it_else_it_stayed_slow(leaves, taken):
     link = Link(10**9)
-    link.acked(0.1, link.sent(0.0, 100_000))
+    link.request_acked(0.1, link.request_sent(0.0, 100_000))
     pipe = TargetConnection.__new__(TargetConnection)
     pipe.number = 0
     pipe.sparse, pipe.ready, pipe.lingering = SendQueue(), SendQueue(), {}
     pipe.ready.add(backlogged(0))
     pipe.under_way_bytes, pipe.pace = LEAST_BYTES, Pace()
-    pipe.pace.is_slow, pipe.lanes = True, {backlogged(0)}
-    for lane in pipe.lanes:
+    pipe.pace.is_slow, pipe.streams = True, {backlogged(0)}
+    for lane in pipe.streams:
         lane.leaves = leaves
     turn = turn_of(pipe, link, 2)
     pipe._load()
@@ -366,14 +368,14 @@ async def test_a_connection_has_its_share_of_what_may_be_under_way_in_batches_of
     connections, under_way, taken
 ):
     link = Link(10**9)
-    link.acked(0.1, link.sent(0.0, 100_000))
+    link.request_acked(0.1, link.request_sent(0.0, 100_000))
     link.is_lossy = True
     share = link.limit_bytes / connections
     pipe = TargetConnection.__new__(TargetConnection)
     pipe.number = 0
     pipe.sparse, pipe.ready, pipe.lingering = SendQueue(), SendQueue(), {}
     pipe.ready.add(backlogged(0))
-    pipe.lanes = set()
+    pipe.streams = set()
     pipe.under_way_bytes, pipe.pace = int(under_way * share / 400_000), Pace()
     turn = turn_of(pipe, link, connections)
     pipe._load()

@@ -9,7 +9,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.partition.send_state import DRAINING, RESOLVING, SENDING
 from mirror.partition.source_offsets import PartitionOffsets
 from mirror.partition.stream import PartitionStream
-from mirror.producer.failures.blocked_partitions import KEPT_SHARE, LINK_TIMES, Held
+from mirror.producer.failures.blocked_partitions import KEPT_SHARE, LINK_TIMES, BlockedPartitions
 
 BYTES_MAX = 8000
 
@@ -21,20 +21,20 @@ def lane(number, held_bytes=0):
 
 
 def test_the_first_keep_what_they_hold_and_the_others_let_it_go():
-    held = Held(BYTES_MAX)
+    held = BlockedPartitions(BYTES_MAX)
     blocked = [held.block(lane(number, 400)) for number in range(5)]
     assert blocked == [False, False, True, True, True]
     assert held.bytes == 2000
 
 
 def test_one_record_above_the_share_is_let_go():
-    assert Held(BYTES_MAX).block(lane(0, BYTES_MAX // KEPT_SHARE + 1))
+    assert BlockedPartitions(BYTES_MAX).block(lane(0, BYTES_MAX // KEPT_SHARE + 1))
 
 
 def test_whatever_comes_the_blocked_keep_their_share():
     seed = random.randrange(10**6)
     chance = random.Random(seed)
-    held, lanes = Held(BYTES_MAX), [lane(number) for number in range(20)]
+    held, lanes = BlockedPartitions(BYTES_MAX), [lane(number) for number in range(20)]
     for _ in range(2000):
         one = chance.choice(lanes)
         if chance.random() < 0.5:
@@ -47,7 +47,7 @@ def test_whatever_comes_the_blocked_keep_their_share():
 
 
 def test_those_that_are_tried_are_read_one_at_a_time_the_longest_waiting_first():
-    held, well = Held(BYTES_MAX), lane(9)
+    held, well = BlockedPartitions(BYTES_MAX), lane(9)
     lanes = [lane(number) for number in range(3)]
     for one in lanes:
         held.block(one)
@@ -65,7 +65,7 @@ def test_those_that_are_tried_are_read_one_at_a_time_the_longest_waiting_first()
 
 
 def test_all_attempts_together_take_a_fifth_of_the_link():
-    held, now, used_s = Held(BYTES_MAX), 100.0, 0.0
+    held, now, used_s = BlockedPartitions(BYTES_MAX), 100.0, 0.0
     attempts = sorted((held.pause_s(now, link_s), link_s) for link_s in (0.5, 3.0, 20.0, 0.25))
     for wait_s, link_s in attempts:
         used_s += link_s
@@ -75,7 +75,7 @@ def test_all_attempts_together_take_a_fifth_of_the_link():
 
 
 def test_one_whose_records_are_gone_at_the_source_is_blocked_no_more():
-    held, one = Held(BYTES_MAX), lane(0)
+    held, one = BlockedPartitions(BYTES_MAX), lane(0)
     one.leader_epoch, one.source_end = 0, 7
     held.block(one)
     held.attempt(one)

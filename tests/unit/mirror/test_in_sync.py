@@ -147,7 +147,7 @@ async def test_what_was_committed_a_moment_ago_is_not_looked_at_until_a_connecti
     lane = Named()
     target = Described({"t": LED}, "t-0 is short")
     known = InSync(target)
-    known.committed([lane])
+    known.transaction_committed([lane])
     assert await known.problems([lane]) == {}
     assert target.times == 0
     known.forget()

@@ -30,7 +30,7 @@ class Connection:
 
     def __init__(self, node: int) -> None:
         self.node = node
-        self.lanes: set[PartitionStream] = set()
+        self.streams: set[PartitionStream] = set()
 
 
 class Bench:
@@ -63,10 +63,10 @@ class Bench:
         return stream
 
     def join(self, stream: PartitionStream, node: int) -> None:
-        if stream.pipe is not None:
-            stream.pipe.lanes.discard(stream)
-        stream.pipe = self.connections[node]
-        stream.pipe.lanes.add(stream)
+        if stream.connection is not None:
+            stream.connection.streams.discard(stream)
+        stream.connection = self.connections[node]
+        stream.connection.streams.add(stream)
 
     async def find_leader(self, _: object) -> Leader:
         if self.leader is None:
@@ -86,13 +86,13 @@ def bench() -> Bench:
 async def test_a_stream_joins_a_connection_to_its_leader(bench: Bench):
     stream = bench.stream()
     await bench.placement.join_leader(stream)
-    assert stream.pipe is bench.connections[2]
+    assert stream.connection is bench.connections[2]
 
 
 async def test_a_change_of_connection_ends_in_sending(bench: Bench):
     stream = bench.stream(state=CHANGING_CONNECTION)
     await bench.placement.change_connection(stream)
-    assert (stream.pipe.node, stream.send_state) == (2, SENDING)
+    assert (stream.connection.node, stream.send_state) == (2, SENDING)
     assert bench.considered == [stream]
     assert not bench.ensured
 
@@ -131,14 +131,14 @@ async def test_streams_leave_a_broker_that_does_not_answer(bench: Bench, state: 
     stream = bench.stream(state=state)
     stream.packing = packing
     await bench.placement.leave_unreachable(bench.connections[1])  # type: ignore[arg-type]
-    assert stream.pipe.node == (2 if moves else 1)
+    assert stream.connection.node == (2 if moves else 1)
     assert bench.considered == ([stream] if moves else [])
 
 
 async def test_a_stream_without_a_leader_keeps_no_other_one_from_moving(bench: Bench):
     stream, bench.leader = bench.stream(), None
     await bench.placement.leave_unreachable(bench.connections[1])  # type: ignore[arg-type]
-    assert stream.pipe.node == 1
+    assert stream.connection.node == 1
 
 
 @pytest.mark.parametrize("another", [True, False])

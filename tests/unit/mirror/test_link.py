@@ -16,14 +16,14 @@ def filled(rate, round_trip_s, seconds, *, requests=10**6, request_bytes=4096, i
     while now < seconds:
         while requests and (not under_way or link.under_way_bytes + request_bytes <= link.limit_bytes):
             free_at = max(free_at, now) + request_bytes / rate
-            under_way.append((free_at + round_trip_s, link.sent(now, request_bytes)))
+            under_way.append((free_at + round_trip_s, link.request_sent(now, request_bytes)))
             requests -= 1
         if not under_way:
             break
         now, mark = under_way.pop(0)
         if now > seconds / 2:
             longest = max(longest, now - mark.sent_at)
-        link.acked(now, mark)
+        link.request_acked(now, mark)
     return link, longest
 
 
@@ -41,12 +41,12 @@ def test_answers_that_come_at_once_behind_a_lost_segment_show_no_more_than_was_s
     """A connection is held up for two seconds, then all of it is answered beside what another has sent since."""
     link, _ = filled(1_250_000, 0.1, 30)
     before = link.rate
-    held = [link.sent(31.0 + number / 1000, 50_000) for number in range(12)]
-    link.acked(33.0, held[0])
-    last = link.sent(33.0, 1_000)
+    held = [link.request_sent(31.0 + number / 1000, 50_000) for number in range(12)]
+    link.request_acked(33.0, held[0])
+    last = link.request_sent(33.0, 1_000)
     for number, mark in enumerate(held[1:]):
-        link.acked(33.001 + number / 1000, mark)
-    link.acked(33.1, last)
+        link.request_acked(33.001 + number / 1000, mark)
+    link.request_acked(33.1, last)
     assert link.rate == pytest.approx(before, rel=0.05)
 
 
@@ -63,7 +63,7 @@ def test_a_link_that_is_hardly_used_may_still_be_tried():
 
 def test_what_is_lost_is_no_longer_under_way_and_tells_nothing():
     link = Link(BYTES_MAX)
-    link.lost(link.sent(0.0, 500))
+    link.request_lost(link.request_sent(0.0, 500))
     assert (link.under_way_bytes, link.rate) == (0, None)
 
 
@@ -90,7 +90,7 @@ def test_large_packed_batches_go_on_as_they_are(rate, codec, size, forwards):
 
 def packed(link, share, level):
     """Have packing take this share of the link's time, seven times less at level 1."""
-    link.packed(share / (7 if level == 1 else 1) * 100_000 / link.rate, 100_000, level)
+    link.batch_packed(share / (7 if level == 1 else 1) * 100_000 / link.rate, 100_000, level)
 
 
 def test_a_processor_that_is_slower_than_the_link_packs_faster_until_it_is_free():
@@ -106,10 +106,10 @@ def test_a_processor_that_is_slower_than_the_link_packs_faster_until_it_is_free(
 
 def test_little_that_was_packed_slowly_tells_nothing_of_the_processor():
     link, _ = filled(1_250_000, 0.1, 5)
-    link.packed(5.0, 1000, 9)
+    link.batch_packed(5.0, 1000, 9)
     assert link.zstd_level == 9
     unknown = Link(BYTES_MAX)
-    unknown.packed(5.0, 100_000, 9)
+    unknown.batch_packed(5.0, 100_000, 9)
     assert unknown.zstd_level == 9
 
 
@@ -121,7 +121,7 @@ def test_a_thin_link_is_worth_the_processors_time():
 def test_bytes_that_cost_money_are_worth_the_processors_time_on_any_link(rate):
     link, _ = filled(rate, 0.01, 5, is_metered=True)
     for _ in range(20):
-        link.packed(100.0, 100_000, link.zstd_level)  # far slower than the link
+        link.batch_packed(100.0, 100_000, link.zstd_level)  # far slower than the link
     assert (link.zstd_level, link.linger_s) == (19, 1.0)
     assert not link.forwards(CODEC_LZ4, 400_000, CODEC_ZSTD), "it would be as large as its producer has left it"
     assert link.forwards(CODEC_ZSTD, 400_000, CODEC_ZSTD)

@@ -27,7 +27,7 @@ class LivesOfTwo(ProducerSessions):
     def __init__(self, error):
         self.target, self.error = self, error
 
-    def _state(self, lane):
+    def _state(self, stream):
         return SimpleNamespace(producer_ids=frozenset({1}), map=SimpleNamespace(steps=[1]))
 
     async def leader(self, partition):
@@ -35,17 +35,17 @@ class LivesOfTwo(ProducerSessions):
             raise self.error
         return 1
 
-    async def look(self, wanted, steps_max):
+    async def look_up(self, wanted, steps_max):
         return dict.fromkeys(wanted, NOTHING_SEEN)
 
 
 async def test_a_partition_without_a_leader_fails_alone():
     floors = {LEADERLESS: 0, WELL: 0}
-    looks = await LivesOfTwo(LeaderlessError("t-0 has no leader"))._look(floors, None)
+    looks = await LivesOfTwo(LeaderlessError("t-0 has no leader"))._look_up(floors, None)
     assert looks[LEADERLESS] == "t-0 has no leader"
     assert isinstance(looks[WELL], LookupResult)
 
 
 async def test_a_target_that_is_away_fails_all():
     with pytest.raises(TargetError, match="away"):
-        await LivesOfTwo(TargetError("it is away"))._look({LEADERLESS: 0, WELL: 0}, None)
+        await LivesOfTwo(TargetError("it is away"))._look_up({LEADERLESS: 0, WELL: 0}, None)

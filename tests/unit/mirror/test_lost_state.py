@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.partition.offset_map import End, Step
-from mirror.partition.state_records import CHUNK_STEPS, Head, Reading, StateError, Stored, Topics
+from mirror.partition.state_records import CHUNK_STEPS, Head, Reading, StateError, StoredState, Topics
 from mirror.partition.target_state import HELD_CHUNKS_MAX, PartitionState
 from mirror.session import producer_sessions
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
@@ -29,7 +29,7 @@ def test_all_held_steps_are_written_with_the_head(count, first_chunk):
     held = first_chunk + 2
     last = held + (count - 1) // CHUNK_STEPS
     head = Head(TOPICS, 7, 0, 0, first_chunk, last, (count - 1) % CHUNK_STEPS + 1, End(10 * count, 0, 0))
-    state = PartitionState(TP, TOPICS, Stored(head, held, list(steps)))
+    state = PartitionState(TP, TOPICS, StoredState(head, held, list(steps)))
     state.store_again()
     stored = written(state)
     assert stored.head.first_chunk == held
@@ -39,7 +39,7 @@ def test_all_held_steps_are_written_with_the_head(count, first_chunk):
 
 
 def test_without_steps_the_head_alone_is_written():
-    state = PartitionState(TP, TOPICS, Stored(Head(TOPICS, 7, 0, 0, 0, 0, 0, End(0, 0, 0)), 0, []))
+    state = PartitionState(TP, TOPICS, StoredState(Head(TOPICS, 7, 0, 0, 0, 0, 0, End(0, 0, 0)), 0, []))
     state.store_again()
     assert written(state).steps == []
 
@@ -47,7 +47,9 @@ def test_without_steps_the_head_alone_is_written():
 @pytest.mark.parametrize("row", ["[true,0,0,0]", "[0,0,false,0]", "[0.5,0,0,0]"])
 def test_a_step_with_a_number_that_is_none_cannot_be_read(row):
     """Python counts true as 1: offsets would be translated by it."""
-    state = PartitionState(TP, TOPICS, Stored(Head(TOPICS, 7, 0, 0, 0, 0, 1, End(10, 11, 12)), 0, [Step(1, 2, 0, 3)]))
+    state = PartitionState(
+        TP, TOPICS, StoredState(Head(TOPICS, 7, 0, 0, 0, 0, 1, End(10, 11, 12)), 0, [Step(1, 2, 0, 3)])
+    )
     state.store_again()
     reading = Reading()
     for key, value in state.write().records:

@@ -24,7 +24,7 @@ def test_what_is_taken_back_is_sent_again():
     offsets.send(20)
     offsets.send(40)
     offsets.ack(20)
-    offsets.take_back()
+    offsets.requeue()
     assert (offsets.acked, offsets.position) == (20, 20)
 
 
@@ -34,9 +34,9 @@ def test_a_commit_is_made_once_or_again_where_it_would_be_forgotten():
     offsets.ack(2)
     commit = offsets.next_commit()
     assert commit == Commit(9, 9, 2)
-    offsets.stored(commit)
+    offsets.commit_stored(commit)
     assert offsets.next_commit() is None
-    assert offsets.next_commit(again=True) == commit
+    assert offsets.next_commit(repeat=True) == commit
 
 
 def test_explained_offsets_are_skipped():
@@ -78,9 +78,9 @@ def test_the_last_writers_that_were_passed_over_are_read():
 
 def test_a_writer_that_is_passed_over_is_committed_though_the_position_stays():
     offsets = PartitionOffsets(7)
-    offsets.stored(offsets.next_commit())
+    offsets.commit_stored(offsets.next_commit())
     assert offsets.next_commit((5,)) == Commit(7, 7, passed_over=(5,))
-    offsets.stored(offsets.next_commit((5,)))
+    offsets.commit_stored(offsets.next_commit((5,)))
     assert offsets.next_commit((5,)) is None
 
 

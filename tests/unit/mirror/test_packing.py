@@ -34,7 +34,7 @@ def lane_with(*batches, is_noise=False):
 
 def link_of(bytes_per_s):
     made = Link(10**9)
-    made.acked(1.0, made.sent(0.0, bytes_per_s))
+    made.request_acked(1.0, made.request_sent(0.0, bytes_per_s))
     return made
 
 
@@ -79,7 +79,7 @@ def taken(lane, bytes_max):
 def test_of_a_large_batch_as_much_is_taken_as_there_is_room_for_one_record_at_least(bytes_max, records):
     lane = lane_with((100, RECORDS))
     assert taken(lane, bytes_max) == [(100, 100 + records)]
-    assert lane.ahead == 100 + records
+    assert lane.next_offset == 100 + records
 
 
 def test_of_two_records_that_are_too_large_one_is_taken_and_of_one_the_whole():

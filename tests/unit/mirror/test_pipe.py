@@ -18,8 +18,8 @@ RATES = (None, 1000, 1_000_000, 16_777_216, 250_000_000, 10_000_000_000)
 def link_of(rate, bytes_max):
     link = Link(bytes_max)
     if rate is not None:
-        mark = link.sent(0.0, rate)
-        link.acked(1.0, mark)
+        mark = link.request_sent(0.0, rate)
+        link.request_acked(1.0, mark)
     return link
 
 

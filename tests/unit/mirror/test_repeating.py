@@ -48,10 +48,10 @@ def test_the_targets_clock_is_told_by_what_it_has_stamped(monkeypatch: pytest.Mo
     clock, shown = TargetClock(), [10.0]
     monkeypatch.setattr("time.clock_gettime", lambda _: shown[0])
     assert boot_s() == 10.0
-    clock.tell(-1, 10.0)
+    clock.note_time(-1, 10.0)
     assert clock.now_ms is None
-    clock.tell(NOW_MS, 9.0)
+    clock.note_time(NOW_MS, 9.0)
     assert clock.now_ms == NOW_MS + 1000  # it was asked a second ago, and may have stamped then
     shown[0] = 3610.0
-    clock.tell(-1, 3600.0)
+    clock.note_time(-1, 3600.0)
     assert clock.now_ms == NOW_MS + 3_601_000

@@ -659,7 +659,7 @@ async def test_a_topic_of_the_target_that_is_deleted_while_nobody_knows_what_arr
 async def test_a_partition_that_has_nothing_to_send_any_more_is_in_no_trouble():
     """Its records arrived, the answers did not: no later answer can tell that it is well again."""
     source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
-    run, asked, refused, look = Run(source, target), set(), [], target.look
+    run, asked, refused, look = Run(source, target), set(), [], target.look_up
 
     async def refused_at_first(wanted, steps_max):
         if len(target.got) == 40 and len(refused) < 3:
@@ -673,7 +673,7 @@ async def test_a_partition_that_has_nothing_to_send_any_more_is_in_no_trouble():
         asked.add(target.requests)
         return "answer lost"
 
-    target.look, target.fail = refused_at_first, fail
+    target.look_up, target.fail = refused_at_first, fail
     await run.until(lambda: len(refused) == 3 and run.acked == 40 and not run.replicator.trouble())
     assert run.offsets == list(range(40))
 

@@ -161,7 +161,7 @@ async def test_a_topic_that_this_mirror_made_at_the_target_does_not_wait(screen,
     assert await admitted(screen, ends, among=("mine",)) == ["mine"]
     ends.a.make("mine", 1)
     await admitted(screen, ends, ["mine"])
-    assert screen.judge("mine", "id", {0: 0}) is None or screen.judge("mine", "id", {0: 0}).kind == "sent"
+    assert screen.verdict_on("mine", "id", {0: 0}) is None or screen.verdict_on("mine", "id", {0: 0}).kind == "sent"
 
 
 async def test_a_topic_that_was_there_before_mirrormaker_does_not_wait(screen, ends, request):
@@ -188,7 +188,7 @@ async def admitted(screen, ends, known=(), among=NAMES):
     found = await ends.source.topics()
     new = {TopicPartition(name, 0): found[name] for name in among if name in found and name not in known}
     candidates, _ = await screen.candidates(found, new, known)
-    verdicts = {tp.topic: screen.judge(tp.topic, topic.topic_id, {0: 0}) for tp, topic in candidates.items()}
+    verdicts = {tp.topic: screen.verdict_on(tp.topic, topic.topic_id, {0: 0}) for tp, topic in candidates.items()}
     return sorted(name for name, verdict in verdicts.items() if verdict is None or verdict.kind == "sent")
 
 
@@ -254,7 +254,7 @@ async def test_what_is_held_for_a_batch_stays_held_though_claims_are_read_again(
     ends.head("t", origin("c"))
     ends.append("t")
     assert await admitted(screen, ends) == ["t"]
-    screen.hold("t", ends.b.ids["t"], MERGED, by_writer=True)
+    screen.leave_out("t", ends.b.ids["t"], MERGED, by_writer=True)
     monkeypatch.setattr(screening, "REJUDGED_S", 0.0)
     assert await admitted(screen, ends) == []
     assert screen.reasons["t"].reason == MERGED
@@ -266,8 +266,8 @@ async def test_what_is_held_for_a_batch_is_tried_again_in_an_hour(screen, ends, 
     ends.append("t")
     monkeypatch.setattr(screening, "TRIED_AGAIN_S", 0.0)
     await ends.source.topics()
-    screen.hold("t", ends.b.ids["t"], MERGED, by_writer=True)
-    assert screen.judge("t", ends.b.ids["t"], {0: 0}).kind == "sent"
+    screen.leave_out("t", ends.b.ids["t"], MERGED, by_writer=True)
+    assert screen.verdict_on("t", ends.b.ids["t"], {0: 0}).kind == "sent"
 
 
 async def test_topics_of_claims_wait_for_a_target_that_was_never_reached(screen, ends):

@@ -76,7 +76,7 @@ async def test_the_first_id_that_waits_for_no_marker_begins(asked, chosen, waiti
     ids = ids_of(*asked)
     await ids.choose()
     assert ids.current.name == chosen
-    assert ids.unmarked == waiting
+    assert ids.unmarked_partitions == waiting
     assert ids.is_spare == (chosen != "id0")
 
 
@@ -106,12 +106,12 @@ async def test_a_partition_waits_until_its_marker_is_written():
     await ids.choose()
     ids.own.transactions.told = [decided(B)]
     await ids.refresh()
-    assert ids.unmarked == {B}
+    assert ids.unmarked_partitions == {B}
     assert not await ids.own.is_free()
     assert await ids.own.is_ours()
     ids.own.transactions.told = [FREE]
     await ids.refresh()
-    assert not ids.unmarked
+    assert not ids.unmarked_partitions
     assert await ids.own.is_free()
     ids.own.transactions.told = [TransactionDescription("Empty", 7, 4)]  # given to another mirror
     assert not await ids.own.is_free()

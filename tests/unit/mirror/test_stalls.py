@@ -12,7 +12,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.errors import SourceError
 from mirror.link.link_model import Link
 from mirror.partition.stream import Memory, PartitionStream
-from mirror.status.lag_watch import ASK_S, Lags, Watched
+from mirror.status.lag_watch import ASK_S, Lags, WatchedParts
 from mirror.status.metrics import Metrics
 from mirror.status.problems import Troubles
 from mirror.status.rates import Progress
@@ -50,7 +50,7 @@ class Watch:
         self.lane = PartitionStream(TP, "lab.readings", {"cleanup.policy": "delete"}, self.memory)
         self.lane.source_end, self.lane.leader, self.lane.leader_epoch = 3, Leader(1, 0), 0
         self.lanes = {TP: self.lane}
-        watched = Watched(self.lanes, Progress(), Link(1 << 20), self.memory, self.troubles, self.metrics)
+        watched = WatchedParts(self.lanes, Progress(), Link(1 << 20), self.memory, self.troubles, self.metrics)
         self.lags = Lags(watched, TIMEOUT_S, BUFFER_BYTES)
 
     def told_after(self, seconds):
@@ -68,13 +68,13 @@ CAUSES = {
     "never reached": (lambda w: w.troubles.start("source"), "source: not reached"),
     "its broker": (
         lambda w: (
-            setattr(w.lane, "pipe", SimpleNamespace(node=2)),
+            setattr(w.lane, "connection", SimpleNamespace(node=2)),
             w.troubles.note("target broker 2, connection 1", "gone", 0.0),
         ),
         "target broker 2, connection 1: gone",
     ),
     "memory": (lambda w: setattr(w.memory, "bytes", BUFFER_BYTES), "it waits for memory, of which 8000 bytes"),
-    "its turn": (lambda w: w.lane.hold(100), "wait for their turn on the link"),
+    "its turn": (lambda w: w.lane.count_held(100), "wait for their turn on the link"),
     "a position": (lambda w: setattr(w.lane, "leader_epoch", None), "its position is being checked"),
     "the source": (lambda w: None, "the source sends nothing of it"),
 }
@@ -93,7 +93,7 @@ def test_a_stall_names_its_cause(cause):
 
 def test_another_broker_is_no_cause():
     watch = Watch()
-    watch.lane.pipe = SimpleNamespace(node=2)
+    watch.lane.connection = SimpleNamespace(node=2)
     watch.troubles.note("target broker 22", "gone", 0.0)
     assert "target broker" not in watch.told_after(TIMEOUT_S + 1)
 

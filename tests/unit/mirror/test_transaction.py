@@ -11,14 +11,14 @@ from mirror.session.transaction import (
     NEXT,
     SHARE,
     TAKES_S_MIN,
-    Broken,
+    BrokenTransaction,
     Event,
     Producer,
     State,
     Transaction,
     bytes_max,
+    classify,
     held_max,
-    judged,
     takes_s,
 )
 
@@ -129,4 +129,4 @@ def test_it_ends_well_before_its_timeout_on_any_link(rate, round_trip_s):
     ],
 )
 def test_what_has_become_of_one_that_broke_off(told, written, age_s, was_fenced, verdict):
-    assert judged(Broken(OURS, age_s, was_fenced), told, written, TIMEOUT_S) == verdict
+    assert classify(BrokenTransaction(OURS, age_s, was_fenced), told, written, TIMEOUT_S) == verdict

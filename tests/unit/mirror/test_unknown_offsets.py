@@ -20,7 +20,7 @@ from mirror.audit.endpoints import cluster_endpoint
 from mirror.audit.endpoints.digest_lines import BadLine, facts_line, read_line
 from mirror.audit.runner import Ways, audit, tell_digests
 from mirror.partition.source_offsets import Commit
-from mirror.plan_command import planned
+from mirror.plan_command import make_plan
 from mirror.status import group_report
 from mirror.status.status_text import text
 from tests.unit.mirror.ends import TP, MemoryTarget, record
@@ -71,7 +71,7 @@ async def test_a_plan():
 
     target.topics, source = nothing, Asked(OTHER)
     source.error_of = allowed
-    [found], near = await planned(source, target, BOTH)
+    [found], near = await make_plan(source, target, BOTH)
     assert near is None
     assert (found.partitions, found.to_send, found.gone) == (2, 10, 0)
     assert found.trouble == "the source does not return the offsets of readings-1: it has no leader"
@@ -126,7 +126,7 @@ async def nothing_is_read(self, first, end):
 async def test_digests_have_it_and_an_older_release_refuses_them(monkeypatch):
     put_in_place(monkeypatch, cluster_endpoint, Asked(OTHER))
     monkeypatch.setattr(cluster_endpoint.LiveEnd, "_read", nothing_is_read)
-    lines = [line async for line in tell_digests("source", BOTH, None, each=False, tell=lambda *_: None)]
+    lines = [line async for line in tell_digests("source", BOTH, None, each=False, report=lambda *_: None)]
     [line] = [one for one in lines if '["readings",1]' in one]
     assert read_line(line).unknown == "it has no leader"
     fields = json.loads(line)
@@ -138,5 +138,5 @@ async def test_digests_have_it_and_an_older_release_refuses_them(monkeypatch):
 async def test_digests_of_its_records_alone_are_refused(monkeypatch):
     put_in_place(monkeypatch, cluster_endpoint, Asked(OTHER))
     with pytest.raises(CommandFailed, match="readings-1 cannot be read: it has no leader"):
-        async for _ in tell_digests("source", BOTH, Only("readings", 1, 0, 5), each=True, tell=lambda *_: None):
+        async for _ in tell_digests("source", BOTH, Only("readings", 1, 0, 5), each=True, report=lambda *_: None):
             pass

@@ -148,7 +148,7 @@ async def digests(tmp_path, side):
     ):
         brokers.ports = {7: seven, 8: eight}
         config = replace(CONFIG, **{side: f"127.0.0.1:{seven}"})
-        lines = [line async for line in tell_digests(side, config, None, each=True, tell=lambda *_: None)]
+        lines = [line async for line in tell_digests(side, config, None, each=True, report=lambda *_: None)]
     file = tmp_path / side
     file.write_text("".join(f"{line}\n" for line in lines))
     return file
@@ -198,7 +198,7 @@ async def test_digests_carry_it(tmp_path, side):
     ):
         brokers.ports = {7: seven, 8: eight}
         config = replace(CONFIG, request_timeout_ms=1000, **{side: f"127.0.0.1:{seven}"})
-        lines = [line async for line in tell_digests(side, config, None, each=False, tell=lambda *_: None)]
+        lines = [line async for line in tell_digests(side, config, None, each=False, report=lambda *_: None)]
     (tmp_path / "cut").write_text("".join(f"{line}\n" for line in lines))
     other = "target" if side == "source" else "source"
     ways = Ways(**{f"{side}_digests": tmp_path / "cut", f"{other}_digests": await digests(tmp_path, other)})
@@ -238,6 +238,6 @@ async def test_a_command_that_fails_when_it_is_asked_again_holds_its_partition_a
     await end.open()
     assert (await end.next()).partition == 0
     with pytest.raises(UnreadError, match="the target cannot be read again: `ssh` ended with status 255"):
-        await end.again(0, 10)
+        await end.read_again(0, 10)
     assert (await end.next()).partition == 1
     await end.close()

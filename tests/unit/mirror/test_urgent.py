@@ -13,7 +13,7 @@ from mirror.client.clients import clients_of
 from mirror.config import Config
 from mirror.partition.send_state import SENDING
 from mirror.partition.stream import PartitionStream
-from mirror.producer.failures.blocked_partitions import Held
+from mirror.producer.failures.blocked_partitions import BlockedPartitions
 from mirror.producer.target_connection import TargetConnection
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics
@@ -37,9 +37,9 @@ class Loads:
         self.has = dict.fromkeys(lanes, each)
         self.active = 1
 
-    def ended(self, task): ...
+    def task_ended(self, task): ...
 
-    def waited(self, lane):
+    def has_lingered(self, lane):
         return True
 
     async def connection(self, node, number):
@@ -48,7 +48,7 @@ class Loads:
     def take(self, lane, bytes_max):
         size = min(self.has[lane], bytes_max)
         self.has[lane] -= size
-        return SimpleNamespace(lane=lane, size=size) if size > 0 else None
+        return SimpleNamespace(stream=lane, size=size) if size > 0 else None
 
 
 def pipe_of(loads):
@@ -62,7 +62,7 @@ async def loaded(*lanes, **more):
     try:
         for one in lanes:
             pipe.put(one)
-        return [(one.lane.partition.topic, one.size) for one in pipe._load()]
+        return [(one.stream.partition.topic, one.size) for one in pipe._load()]
     finally:
         pipe.task.cancel()
 
@@ -95,9 +95,9 @@ async def test_where_there_is_no_room_only_what_has_no_backlog_goes():
     pipe.under_way_bytes = 1000
     pipe.put(bulk)
     pipe.put(alarm)
-    assert [one.lane for one in pipe._load()] == [alarm]
+    assert [one.stream for one in pipe._load()] == [alarm]
     assert bulk in pipe.ready
-    pipe.let_go(bulk)
+    pipe.release(bulk)
     assert not pipe.ready
     pipe.task.cancel()
 
@@ -105,13 +105,13 @@ async def test_where_there_is_no_room_only_what_has_no_backlog_goes():
 def reading(config, *held):
     """A replicator whose lanes hold so many bytes, and the topics that it would read on."""
     replicator = Replicator(config, Metrics(), partial(clients_of, config))
-    blocked = Held(config.buffer_bytes_max)
+    blocked = BlockedPartitions(config.buffer_bytes_max)
     replicator.period.sender = SimpleNamespace(refusals=SimpleNamespace(held=blocked))  # type: ignore[assignment]
     for name, size in held:
         one = replicator.registry.new_stream(TopicPartition(name, 0), {"cleanup.policy": "delete"})
         assert one is not None
         one.leader, one.leader_epoch, one.send_state = Leader(1, 0), 0, SENDING
-        one.hold(size)
+        one.count_held(size)
         replicator.registry.streams[one.partition] = one
     return [partition.topic for partition in replicator.reader.choose_places()]
 

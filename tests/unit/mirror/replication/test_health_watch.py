@@ -13,7 +13,7 @@ from mirror.link.link_model import Link
 from mirror.partition.stream import Memory
 from mirror.replication import health_watch
 from mirror.replication.health_watch import SILENT_S, HealthWatch
-from mirror.status.lag_watch import Watched
+from mirror.status.lag_watch import WatchedParts
 from mirror.status.metrics import Metrics
 from mirror.status.problems import Troubles
 from mirror.status.rates import Progress
@@ -30,7 +30,7 @@ class Setup:
         self.standby = SimpleNamespace(trouble="")
         clients = SimpleNamespace(source=self.source, target=SimpleNamespace(traffic=Traffic()), standby=self.standby)
         self.streams = {stream.partition: stream for stream in streams}
-        watched = Watched(self.streams, Progress(), Link(1000), self.memory, self.problems, self.metrics)
+        watched = WatchedParts(self.streams, Progress(), Link(1000), self.memory, self.problems, self.metrics)
         self.watch = HealthWatch(CONFIG, clients, watched, self.period)
 
     async def ends(self, partitions):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.client.log_queries import Content, Contents
-from mirror.partition.resume_rules import Resumed
+from mirror.partition.resume_rules import ResumePoint
 from mirror.partition.source_offsets import Commit, PartitionOffsets
 from mirror.replication.initial_position import InitialPosition, mirrored_up_to
 from tests.unit.mirror.replication.parts import Losses, new_stream
@@ -85,13 +85,13 @@ def initial(source, target=None):
 async def test_a_position_that_an_operator_has_set_is_taken_as_it_is():
     position, losses = initial(End(start=50))
     commit = Commit(12, 12, by_hand=True)
-    assert await position.find(stream_at(40, commit), Resumed("source_anew"), 0) == 12
+    assert await position.find(stream_at(40, commit), ResumePoint("source_anew"), 0) == 12
     assert losses.written == []
 
 
 async def test_a_new_stream_starts_with_the_log():
     position, losses = initial(End(start=50))
-    assert await position.find(stream_at(0), Resumed("source_anew"), 0) == 50
+    assert await position.find(stream_at(0), ResumePoint("source_anew"), 0) == 50
     assert losses.written == []
 
 
@@ -99,7 +99,7 @@ async def test_a_topic_that_was_made_again_keeps_the_position_of_this_very_log()
     position, _ = initial(End(start=50))
     stream = stream_at(60, topic_id="b")
     stream.offsets.topic_id = "b"
-    assert await position.find(stream, Resumed("source_anew"), 0) == 60
+    assert await position.find(stream, ResumePoint("source_anew"), 0) == 60
 
 
 @pytest.mark.parametrize(("committed_of", "found"), [("b", 77), ("a", 50), (None, 50)])
@@ -107,19 +107,19 @@ async def test_a_topic_that_another_mirror_has_started_goes_on_at_its_commit(com
     position, _ = initial(End(start=50, group=Commit(77, 77, topic_id=committed_of)))
     stream = stream_at(60, topic_id="b")
     stream.offsets.topic_id = "a"
-    assert await position.find(stream, Resumed("source_anew"), 0) == found
+    assert await position.find(stream, ResumePoint("source_anew"), 0) == found
 
 
 async def test_records_that_expired_before_a_new_target_topic_had_them_are_a_loss():
     position, losses = initial(End(start=50))
     stream = stream_at(30, Commit(30, 30))
-    assert await position.find(stream, Resumed("target_anew"), 0) == 50
+    assert await position.find(stream, ResumePoint("target_anew"), 0) == 50
     assert losses.written == [("source_offset_out_of_range", 30, 50)]
-    assert await position.find(stream_at(60, Commit(60, 60)), Resumed("target_anew"), 0) == 50
+    assert await position.find(stream_at(60, Commit(60, 60)), ResumePoint("target_anew"), 0) == 50
     assert len(losses.written) == 1
 
 
 async def test_a_position_without_state_is_compared_with_the_target():
     position, _ = initial(End(SOURCE), End(sent(40, 41, 42)))
-    assert await position.find(stream_at(40), Resumed("position"), 93) == 40
-    assert await position.find(stream_at(40, COMMIT), Resumed("position"), 93) == 43
+    assert await position.find(stream_at(40), ResumePoint("position"), 93) == 40
+    assert await position.find(stream_at(40, COMMIT), ResumePoint("position"), 93) == 43

@@ -55,7 +55,7 @@ class Positions:
     def __init__(self):
         self.checked, self.is_away = [], False
 
-    async def settle(self, streams):
+    async def check(self, streams):
         if self.is_away:
             return
         self.checked += [stream.name for stream in streams if not stream.is_read]

@@ -87,7 +87,7 @@ def unread(position, *, epoch=3, topic_id="a", known=(), leader_epoch=None):
 async def test_a_position_stands_unasked_at_the_start_or_without_leader_epochs(position, epoch):
     stream, setup = unread(position, epoch=epoch), Setup(Source())
     setup.problems["readings-0 position"] = "of before"
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert stream.leader_epoch == epoch
     assert setup.source.asked == []
     assert setup.problems == {}
@@ -95,14 +95,14 @@ async def test_a_position_stands_unasked_at_the_start_or_without_leader_epochs(p
 
 async def test_a_position_within_its_epoch_at_the_source_stands():
     stream, setup = unread(7, known=[(0, 1)]), Setup(Source(EpochEnd(1, 9)))
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert setup.source.asked == [{TP: 1}]
     assert stream.leader_epoch == 3
 
 
 async def test_records_that_the_source_lost_are_a_loss_and_are_read_again_from_there():
     stream, setup = unread(7, known=[(0, 1)]), Setup(Source(EpochEnd(1, 5)))
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert setup.losses.written == [("source_truncated", 5, 7)]
     assert stream.read_offset == 5
     assert stream.state.went_back_to == [5]
@@ -112,11 +112,11 @@ async def test_records_that_the_source_lost_are_a_loss_and_are_read_again_from_t
 async def test_going_back_waits_until_all_that_was_read_is_safe():
     stream, setup = unread(7, known=[(0, 1)]), Setup(Source(EpochEnd(1, 5)))
     stream.uncommitted.append(object())
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert (stream.go_back_to, stream.leader_epoch) == (5, None)
     assert setup.losses.written == []
     stream.uncommitted.clear()
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert setup.losses.written == [("source_truncated", 5, 7)]
     assert stream.read_offset == 5
 
@@ -124,14 +124,14 @@ async def test_going_back_waits_until_all_that_was_read_is_safe():
 async def test_a_session_that_started_elsewhere_while_the_loss_was_written_keeps_its_offsets():
     losses = Losses(lambda stream: stream.start(PartitionOffsets(2)))
     stream, setup = unread(7, known=[(0, 1)]), Setup(Source(EpochEnd(1, 5)), losses=losses)
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert stream.read_offset == 2
     assert stream.state.went_back_to == []
 
 
 async def test_a_topic_that_was_made_again_starts_with_its_log():
     stream, setup = unread(7, topic_id="b"), Setup(Source())
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert setup.restarted == [stream]
     assert stream.starts_anew
     assert stream.leader_epoch is None
@@ -140,14 +140,14 @@ async def test_a_topic_that_was_made_again_starts_with_its_log():
 
 async def test_a_leader_that_cannot_respond_leaves_the_partition_unread_and_named():
     stream, setup = unread(7, known=[(0, 1)]), Setup(Source("NOT_LEADER_OR_FOLLOWER"))
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert stream.leader_epoch is None
     assert setup.problems == {"readings-0 position": "its leader cannot judge it: NOT_LEADER_OR_FOLLOWER"}
 
 
 async def test_a_leader_that_no_longer_has_the_epoch_is_asked_where_its_log_starts():
     stream, setup = unread(7, epoch=0, known=[(0, 1)]), Setup(Source(EpochEnd(-1, -1), start=4))
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert setup.losses.written == [("source_truncated", 4, 7)]
     assert stream.read_offset == 4
 
@@ -158,7 +158,7 @@ async def test_bounds_that_are_unknown_hold_up_that_partition_alone():
     setup.source.bounds_error = UntoldError("readings-0 was not answered")
     second = unread(0)
     second.partition = TP._replace(partition=1)
-    await setup.positions.settle([first, second])
+    await setup.positions.check([first, second])
     assert setup.problems == {"readings-0 position": "readings-0 was not answered"}
     assert first.leader_epoch is None
     assert second.leader_epoch == 3
@@ -168,7 +168,7 @@ async def test_streams_that_are_read_or_have_no_session_yet_are_left_alone():
     read, without_topic = unread(7, known=[(0, 1)], leader_epoch=3), unread(7, known=[(0, 1)])
     without_topic.send_state = CREATING_TOPIC
     setup = Setup(Source())
-    await setup.positions.settle([read, without_topic])
+    await setup.positions.check([read, without_topic])
     assert setup.source.asked == []
 
 
@@ -181,7 +181,7 @@ async def test_a_position_of_an_older_version_is_proved_by_the_records_of_both_e
     stream = unread(10, topic_id=None)
     stream.offsets.target_end = 100
     setup = Setup(Source(log=LOG, end=10), Target(target))
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     if loss is None:
         assert stream.leader_epoch == 3
         assert stream.offsets.topic_id == "a"
@@ -193,7 +193,7 @@ async def test_a_position_of_an_older_version_is_proved_by_the_records_of_both_e
 
 async def test_a_position_of_an_older_version_without_a_target_end_is_believed_once():
     stream, setup = unread(10, topic_id=None), Setup(Source(log=LOG, end=10))
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert stream.leader_epoch == 3
     assert setup.losses.written == []
 
@@ -202,6 +202,6 @@ async def test_a_target_that_is_away_leaves_a_position_of_an_older_version_unpro
     stream, setup = unread(10, topic_id=None), Setup(Source(log=LOG, end=10))
     stream.offsets.target_end = 100
     setup.target.error = TargetError("away")
-    await setup.positions.settle([stream])
+    await setup.positions.check([stream])
     assert stream.leader_epoch is None
     assert setup.problems == {"readings-0 position": "the target cannot prove it: away"}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from edge_broker.protocol.record_batch import build_batch
-from mirror.ledger.dead_letter import Refused
+from mirror.ledger.dead_letter import RefusedRecord
 from mirror.replication.refused_records import RefusedRecords
 from mirror.topics.overrides import rules_from
 from tests.unit.mirror.replication.parts import CONFIG, Losses, Problems, new_stream
@@ -29,7 +29,7 @@ class Sync:
 
 def refused(reason="INVALID_RECORD", said="no key"):
     batch = build_batch([(b"k", b"value")], timestamp_ms=5, base_offset=17)
-    return Refused(17, SimpleNamespace(batch=batch), len(batch), reason, said)
+    return RefusedRecord(17, SimpleNamespace(batch=batch), len(batch), reason, said)
 
 
 def setup(config, **sync):

@@ -24,7 +24,7 @@ class Setup:
         self.events = TargetEvents(
             self.registry, self.period, SimpleNamespace(others_s=4.0), self.memory, self.metrics, Progress(),
             committer=SimpleNamespace(position_changed=self.committed.append),
-            config_sync=SimpleNamespace(made=lambda stream, settings: self.synced.append((stream, settings))),
+            config_sync=SimpleNamespace(topic_created=lambda stream, settings: self.synced.append((stream, settings))),
             initial_position=SimpleNamespace(find="find"), refused_records=SimpleNamespace(resolve="resolve"),
             report_problem=self.problems.report, refuse=self.refusals.append,
         )  # fmt: skip
@@ -37,7 +37,7 @@ class Setup:
 def test_an_acknowledged_batch_is_counted_by_records_and_bytes():
     stream, setup = new_stream(), Setup()
     packed = SimpleNamespace(records=3, payload_bytes=50, batch=b"x" * 20)
-    setup.events.acked(stream, SimpleNamespace(packed=packed))
+    setup.events.batch_acked(stream, SimpleNamespace(packed=packed))
     assert setup.value("records", "readings", "0") == 3
     assert setup.value("bytes", "readings", "0") == 50
     assert setup.value("sent") == 20
@@ -46,7 +46,7 @@ def test_an_acknowledged_batch_is_counted_by_records_and_bytes():
 @pytest.mark.parametrize("lost", [0, 5])
 def test_a_session_that_has_started_has_positions_checked(lost, caplog):
     setup = Setup()
-    setup.events.begun(new_stream(), lost)
+    setup.events.session_started(new_stream(), lost)
     assert setup.registry.must_check
     assert setup.memory.room.is_set()
     assert setup.value("target_lost") == lost
@@ -55,7 +55,7 @@ def test_a_session_that_has_started_has_positions_checked(lost, caplog):
 
 def test_duplicates_transactions_and_lost_connections_are_counted():
     setup = Setup()
-    setup.events.doubled(new_stream(), 7)
+    setup.events.records_doubled(new_stream(), 7)
     setup.events.transaction_ended("committed")
     setup.events.connection_lost()
     assert setup.value("duplicates") == 7
@@ -66,15 +66,15 @@ def test_duplicates_transactions_and_lost_connections_are_counted():
 def test_a_stream_sends_what_waited_for_the_state_topic_unless_it_was_dropped():
     stream, gone, setup = new_stream(), new_stream(), Setup()
     gone.send_state = GONE
-    setup.events.stored(stream)
-    setup.events.stored(gone)
+    setup.events.state_stored(stream)
+    setup.events.state_stored(gone)
     assert setup.period.considered == [stream]
 
 
 def test_the_first_reason_for_which_another_mirror_fenced_this_one_stays():
     setup = Setup()
-    setup.events.overtaken("INVALID_PRODUCER_EPOCH")
-    setup.events.overtaken("later")
+    setup.events.mirror_fenced("INVALID_PRODUCER_EPOCH")
+    setup.events.mirror_fenced("later")
     assert setup.events.fenced_by == "INVALID_PRODUCER_EPOCH"
     assert setup.memory.room.is_set()
 
@@ -94,7 +94,7 @@ def test_a_topic_that_the_mirror_created_under_another_name_is_its_own(caplog):
         one.origin = Origin(frozenset({"source-id"}))._replace(is_alone=False)
     setup = Setup(stream, same_name, other)
     with caplog.at_level("INFO"):
-        setup.events.made(stream, {"cleanup.policy": "delete"})
+        setup.events.topic_created(stream, {"cleanup.policy": "delete"})
     assert [one.origin.is_alone for one in (stream, same_name, other)] == [True, False, False]
     assert setup.created == ["lab.readings"]
     assert setup.synced == [(stream, {"cleanup.policy": "delete"})]
@@ -103,9 +103,9 @@ def test_a_topic_that_the_mirror_created_under_another_name_is_its_own(caplog):
 
 def test_other_reports_go_to_their_owners():
     stream, setup = new_stream(), Setup()
-    setup.events.tell("target", "away")
+    setup.events.report_problem("target", "away")
     setup.events.refuse("one cluster")
-    setup.events.changed(stream)
+    setup.events.offsets_changed(stream)
     assert setup.problems == {"target": "away"}
     assert setup.refusals == ["one cluster"]
     assert setup.committed == [stream]
