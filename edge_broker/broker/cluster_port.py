@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from edge_broker.cluster.state.cluster_state import PartitionId, PartitionState, Topic
     from edge_broker.cluster.state.placement import Replicas
     from edge_broker.cluster.znodes.metadata_image import DeletedTopic
-    from edge_broker.cluster.znodes.security_znode import Found
+    from edge_broker.cluster.znodes.security_znode import NodeReading
     from edge_broker.configuration.config import Endpoint
     from edge_broker.errors import Refusal
     from edge_broker.storage.log.partition_log import PartitionLog
@@ -304,10 +304,10 @@ class ChangesPort(TopicChanges, ProducerIdBlocks, Protocol):
 class SecurityPort(Protocol):
     """The znode of users and ACLs."""
 
-    def share(self, on_read: Callable[[Found], None]) -> None:
+    def share(self, on_read: Callable[[NodeReading], None]) -> None:
         """Have users and ACLs be the cluster's; `on_read` gets them whenever they are read."""
 
-    def write(self, data: bytes, found: Found, held: Callable[[bool], None]) -> None:
+    def write(self, data: bytes, found: NodeReading, held: Callable[[bool], None]) -> None:
         """Replace what was found; `held` is called once it is certain whether the write holds."""
 
     def read_again(self) -> None:

@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from edge_broker.cluster.state.cluster_state import Registration
 
 
-def contradiction(mine: Registration, others: Iterable[Registration]) -> str:
+def contradiction(own: Registration, other_registrations: Iterable[Registration]) -> str:
     """Return why a broker of this registration conflicts with earlier ones; empty: it does not."""
-    here = {at for _, at in mine.endpoints}
-    for other in others:
+    here = {at for _, at in own.endpoints}
+    for other in other_registrations:
         shared = [at for _, at in other.endpoints if at in here]
-        if shared and other.broker != mine.broker and other.epoch < mine.epoch:
+        if shared and other.broker != own.broker and other.epoch < own.epoch:
             return (
                 f"broker {other.broker} is alive and has the address {shared[0]}, too; give each an address of its "
                 "own, which the others reach, in listeners or advertised.listeners (--listen, --advertise)"

@@ -64,7 +64,7 @@ Told = Callable[[ErrorCode], None]
 NO_CONTROLLER = -1
 
 
-class Office(Enum):
+class ControllerState(Enum):
     """As above."""
 
     NOT_ASKED = auto()
@@ -82,17 +82,17 @@ class Controller:
         self._broker, self._ask, self._first_line = broker, ask, first_line
         self._turn = 0
         self._session_id = 0
-        self.office = Office.NOT_ASKED
+        self.state = ControllerState.NOT_ASKED
         self.holder = NO_CONTROLLER
 
     @property
     def holds(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
-        return self.office is Office.HOLDING
+        return self.state is ControllerState.HOLDING
 
     # the office
 
-    def connected(self, session_id: int) -> None:
+    def session_connected(self, session_id: int) -> None:
         """The session is served, and may be another one."""
         self.end()
         self._session_id = session_id
@@ -101,51 +101,51 @@ class Controller:
     def end(self) -> None:
         """The session, or its connection, is lost."""
         self._turn += 1
-        self.office = Office.NOT_ASKED
+        self.state = ControllerState.NOT_ASKED
 
     def _claim(self) -> None:
-        self.office = Office.ASKING
+        self.state = ControllerState.ASKING
         create = Create(CONTROLLER, encode_controller(self._broker), ephemeral=True)
-        self._next(create, self._claimed)
+        self._next(create, self._claim_answered)
 
-    def _claimed(self, answer: Answer) -> None:
+    def _claim_answered(self, answer: Answer) -> None:
         if isinstance(answer, Stat):
-            self.office, self.holder = Office.HOLDING, self._broker
+            self.state, self.holder = ControllerState.HOLDING, self._broker
         else:
-            self.office = Office.WAITING
-            self._next(Get(CONTROLLER, watch=True), self._looked)
+            self.state = ControllerState.WAITING
+            self._next(Get(CONTROLLER, watch=True), self._holder_read)
 
-    def _looked(self, answer: Answer) -> None:
+    def _holder_read(self, answer: Answer) -> None:
         if not isinstance(answer, Node):
             self.holder = NO_CONTROLLER
             if answer is Failure.NO_NODE:
                 self._claim()
             else:
-                self.office = Office.BARRED
+                self.state = ControllerState.BARRED
             return
         self.holder = decode_controller(answer)
         if answer.stat.ephemeral_owner == self._session_id:
-            self.office = Office.HOLDING  # its own claim, whose answer was lost
+            self.state = ControllerState.HOLDING  # its own claim, whose answer was lost
 
-    def watched(self) -> None:
+    def znode_changed(self) -> None:
         """Something happened to the office."""
-        if self.office in (Office.WAITING, Office.HOLDING, Office.BARRED):
+        if self.state in (ControllerState.WAITING, ControllerState.HOLDING, ControllerState.BARRED):
             self._claim()
 
     def claim_again(self) -> None:
         """Time has passed: a foreign znode may be gone, without a watch."""
-        if self.office is Office.BARRED:
+        if self.state is ControllerState.BARRED:
             self._claim()
 
     def _next(self, request: Create | Get, then: Callable[[Answer], None]) -> None:
         self._turn += 1
         turn = self._turn
 
-        def answered(answer: Answer) -> None:
+        def answer_received(answer: Answer) -> None:
             if turn == self._turn and answer not in (Failure.CONNECTION_LOSS, Failure.SESSION_EXPIRED):
                 then(answer)
 
-        self._ask(request, answered)
+        self._ask(request, answer_received)
 
     # topics
 
@@ -199,7 +199,7 @@ class Controller:
         return Create(state_path(partition), encode_state(PartitionState(leader, 0, there, line=self._first_line())))
 
 
-def placed(
+def place_topic(
     topic_id: str,
     partitions: int,
     factor: int,

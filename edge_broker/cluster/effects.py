@@ -18,10 +18,10 @@
 | Truncate, StartAnew, CutDamage, PassOver | `truncated(partition)`: durable |
 | Reopen | `reopened(partition)`: it is online again, or was tried |
 | RemoveFront | nothing: it is wanted again while the log starts before that offset |
-| Advance | nothing: the log gets its high watermark, a leader's or a follower's |
-| Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
+| AdvanceHighWatermark | nothing: the log gets its high watermark, a leader's or a follower's |
+| Leads, LeadershipResigned | nothing: from now on this broker answers for a partition, or does not any more |
 | Broke | nothing: a bug in what a partition decides; its log goes offline, so that others may lead |
-| Left | the member has handed over what it led: the session may be closed |
+| ShutdownReady | the member has handed over what it led: the session may be closed |
 
 Does not contain: how any of it is done.
 """  # noqa: E501
@@ -130,7 +130,7 @@ class BeginEpoch(NamedTuple):
     epoch: int
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Offsets that a replica had, or may not have; `end_offset` None: unknown."""
 
     epoch: int
@@ -147,7 +147,7 @@ class Enter(NamedTuple):
     token: int
     partition: PartitionId
     cause: Cause
-    losses: tuple[Lost, ...]
+    losses: tuple[LostRange, ...]
 
 
 class Truncate(NamedTuple):
@@ -185,13 +185,13 @@ class OwnUp(NamedTuple):
 
 
 class Reopen(NamedTuple):
-    """Try to open a log that is offline; one that is missing is made `anew`, as no broker counts on it any more.
+    """Try to open a log that is offline; with `may_recreate` a missing one is created, as no broker counts on it.
 
     The leader has, up to `kept_until`, what this replica led and its disk has not confirmed; 0: not as far as is known.
     """
 
     partition: PartitionId
-    anew: bool
+    may_recreate: bool
     kept_until: int = 0
 
 
@@ -202,7 +202,7 @@ class RemoveFront(NamedTuple):
     start_offset: int
 
 
-class Advance(NamedTuple):
+class AdvanceHighWatermark(NamedTuple):
     """Records before this offset are visible and count as replicated."""
 
     partition: PartitionId
@@ -216,7 +216,7 @@ class Leads(NamedTuple):
     epoch: int
 
 
-class Resigned(NamedTuple):
+class LeadershipResigned(NamedTuple):
     """This broker does not answer for the partition any more."""
 
     partition: PartitionId
@@ -229,7 +229,7 @@ class Broke(NamedTuple):
     error: Exception
 
 
-class Left(NamedTuple):
+class ShutdownReady(NamedTuple):
     """A controlled shutdown has nothing left to hand over."""
 
 
@@ -268,11 +268,11 @@ Effect: TypeAlias = (
     | OwnUp
     | Reopen
     | RemoveFront
-    | Advance
+    | AdvanceHighWatermark
     | Leads
-    | Resigned
+    | LeadershipResigned
     | Broke
     | Forward
     | Forget
-    | Left
+    | ShutdownReady
 )

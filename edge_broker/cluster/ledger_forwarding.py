@@ -50,10 +50,10 @@ class Stage(Enum):
 
 
 class Forwarding:
-    """One journal's; `out` takes effects."""
+    """One journal's; `emit` takes effects."""
 
-    def __init__(self, out: Callable[[Effect], None]) -> None:
-        self._out = out
+    def __init__(self, emit: Callable[[Effect], None]) -> None:
+        self._emit = emit
         self.journal: Journal | None = None
         self.stage = Stage.IDLE
         self.turn = 0
@@ -70,19 +70,19 @@ class Forwarding:
         if self.stage is Stage.IDLE and leader is not None and self.journal is not None and self.journal.waits:
             self.turn += 1
             self.stage, self._due_ms = Stage.FORWARDING, now_ms + ANSWER_MS
-            self._out(Forward(leader, self.turn))
+            self._emit(Forward(leader, self.turn))
 
-    def answered(self, turn: int, error: ErrorCode, end_offset: int, now_ms: float) -> None:
+    def answer_received(self, turn: int, error: ErrorCode, end_offset: int, now_ms: float) -> None:
         """The outcome of a request: NONE, and the journal's entries before `end_offset` are taken; else why not."""
         if turn != self.turn or self.stage is not Stage.FORWARDING:
             return
         if error is ErrorCode.NONE:
             self.stage, self._pause_ms, self.refused = Stage.FORGETTING, PAUSE_MS, ""
-            self._out(Forget(end_offset))
+            self._emit(Forget(end_offset))
         else:
             self._pause(now_ms, error.name)
 
-    def forgotten(self, now_ms: float, *, done: bool) -> None:
+    def entries_forgotten(self, now_ms: float, *, done: bool) -> None:
         """The journal has let go of what was taken, or could not."""
         if self.stage is Stage.FORGETTING:
             if done:

@@ -16,7 +16,7 @@
 | registering to serving | Connected again | the same, and everything is read again |
 | serving | Suspended | serving: its lease decides how long it acks |
 | any | Expired | apart: nothing holds, and a new registration comes with a new epoch |
-| serving | shut_down | leaving: others lead first, and the in-sync sets do not name it; then Left |
+| serving | shut_down | leaving: others lead first, and the in-sync sets do not name it; then ShutdownReady |
 
 All inputs come with the time of the broker's own clock since boot, ms, and leave effects (effects.py). Nothing here
 waits. Calls come from one thread, and none from within an effect.
@@ -37,7 +37,7 @@ from typing import Any
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.cluster.address_conflict import contradiction
-from edge_broker.cluster.controller import Controller, Office, out_of_balance
+from edge_broker.cluster.controller import Controller, ControllerState, out_of_balance
 from edge_broker.cluster.effects import (
     Ask,
     Broke,
@@ -45,11 +45,11 @@ from edge_broker.cluster.effects import (
     Contradicts,
     Effect,
     KeepStates,
-    Left,
     OpenLog,
     Record,
     RemoveLog,
     Send,
+    ShutdownReady,
     Stray,
 )
 from edge_broker.cluster.inter_broker_messages import (
@@ -84,7 +84,7 @@ from edge_broker.cluster.state.state_keeper import NEVER_REGISTERED, StateKeeper
 from edge_broker.cluster.znodes.metadata_image import Image
 from edge_broker.cluster.znodes.ownership import Users
 from edge_broker.cluster.znodes.protection import Protection
-from edge_broker.cluster.znodes.security_znode import Found, SecurityNode
+from edge_broker.cluster.znodes.security_znode import NodeReading, SecurityNode
 from edge_broker.cluster.znodes.trusted_reads import TrustedReads
 from edge_broker.cluster.znodes.znode_codec import (
     CONTROLLER,
@@ -130,7 +130,7 @@ LEDGER = PartitionId(LEDGER_TOPIC, 0)
 ORPHANS_NAMED = 5
 
 
-class Standing(Enum):
+class MembershipState(Enum):
     """As above; `leaving` is a wish, not a standing."""
 
     APART = auto()
@@ -187,7 +187,7 @@ class ClusterMember:
         self.now_ms = 0.0
         self.connected = False
         self.leaving = False
-        self.standing = Standing.APART
+        self.standing = MembershipState.APART
         self.hindrance = ""  # why this broker does not serve yet, though everything is read
         self._hindered_since_ms = 0.0
         self.session_id = 0
@@ -202,9 +202,9 @@ class ClusterMember:
             self._trusted = TrustedReads(self._ask, users, self.protection.refuse, self.protection.accept)
         self._believes_all = True  # until the first protection is done
         self._protect_due_ms = self._check_due_ms = 0.0
-        self.losses = RebuiltLosses(self.ask, self.out, self.token, self.unreadable)
-        self.forwarding = Forwarding(self.out)
-        self._keeper = StateKeeper(kept or {}, lambda *kept: self.out(KeepStates(*kept)))
+        self.losses = RebuiltLosses(self.ask, self.emit, self.token, self.unreadable)
+        self.forwarding = Forwarding(self.emit)
+        self._keeper = StateKeeper(kept or {}, lambda *kept: self.emit(KeepStates(*kept)))
         self._epoch_to_record = NEVER_REGISTERED
         self._keep_due_ms = 0.0  # after a write that failed
         self.lines = Lines(identity, self._keeper, new_state_id) if new_state_id is not None else None
@@ -236,54 +236,54 @@ class ClusterMember:
         return self.image.registrations
 
     def is_gone(self, entry: InSyncReplica | None) -> bool:
-        """As Surroundings."""
+        """As MemberContext."""
         return entry is None or self.image.is_gone(entry)
 
     def lease_holds(self) -> bool:
-        """As Surroundings."""
+        """As MemberContext."""
         return self._lease.holds(self.now_ms)
 
     def session_may_live(self) -> bool:
         """Whether the ensemble may still hold the session, by this broker's clock."""
         return self._lease.may_live(self.now_ms)
 
-    def out(self, effect: Effect) -> None:
-        """As Surroundings."""
+    def emit(self, effect: Effect) -> None:
+        """As MemberContext."""
         self.effects.append(effect)
 
     def token(self) -> int:
-        """As Surroundings."""
+        """As MemberContext."""
         return next(self._tokens)
 
     def _first_line(self) -> Line:
         return UNMARKED_LINE if self.lines is None else self.lines.first()
 
-    def share_security(self, told: Callable[[Found], None]) -> SecurityNode:
+    def share_security(self, told: Callable[[NodeReading], None]) -> SecurityNode:
         """Have users and ACLs be the cluster's; `told` hears of them whenever they are read."""
         self.security = SecurityNode(self.ask, told)
         return self.security
 
     def keep_copy(self, written: ClusterCopy) -> CopyKeeper:
         """Keep what only ZooKeeper knows of the topics on this disk, which has `written` now."""
-        self.copy = CopyKeeper(self.ask, self.image, self.out, written)
+        self.copy = CopyKeeper(self.ask, self.image, self.emit, written)
         return self.copy
 
     def copy_kept(self, now_ms: float, *, done: bool) -> None:
         """As KeepCopy; not `done`: the disk refused it."""
         self.now_ms = now_ms
         if self.copy is not None:
-            self.copy.kept(now_ms, done=done)
+            self.copy.copy_written(now_ms, done=done)
 
     def ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         """Ask ZooKeeper; a foreign znode is answered NO_AUTH."""
         if self._trusted is not None and not self._believes_all and isinstance(request, Get | Exists | Children):
             self._trusted.read(request, then)
         elif self.protection is not None and isinstance(request, Create) and request.path in self.protection.refused:
-            self._ask(request, partial(self._created, request.path, then))
+            self._ask(request, partial(self._znode_created, request.path, then))
         else:
             self._ask(request, then)
 
-    def _created(self, path: str, then: Callable[[Answer], None], answer: Answer) -> None:
+    def _znode_created(self, path: str, then: Callable[[Answer], None], answer: Answer) -> None:
         """A znode that was foreign is this broker's, if it could be created."""
         if isinstance(answer, Stat) and self.protection is not None:
             self.protection.accept(path)
@@ -292,22 +292,22 @@ class ClusterMember:
     def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         token = self.token()
         self._waiting[token] = then
-        self.out(Ask(token, request))
+        self.emit(Ask(token, request))
 
     # ZooKeeper
 
-    def answered(self, token: int, answer: Answer, now_ms: float) -> None:
+    def answer_received(self, token: int, answer: Answer, now_ms: float) -> None:
         """An answer to an Ask."""
         self.now_ms = now_ms
         self._waiting.pop(token)(answer)
-        if self.standing is Standing.SERVING and any(each.role is not Role.HANDING_OVER for each in self._handing):
+        if self.standing is MembershipState.SERVING and any(one.role is not Role.HANDING_OVER for one in self._handing):
             self._go_on_leaving()  # others have their turn, without waiting for a tick
 
-    def happened(self, event: Event, now_ms: float) -> None:
+    def event_received(self, event: Event, now_ms: float) -> None:
         """The session, or a watch."""
         self.now_ms = now_ms
         if isinstance(event, Connected):
-            self._connected(event)
+            self._session_connected(event)
         elif isinstance(event, Suspended):
             self.connected = False
             self.image.end()
@@ -315,35 +315,35 @@ class ClusterMember:
             self._end_security()
             self._end_protection()
         elif isinstance(event, Expired):
-            self._expired()
+            self._session_expired()
         elif event.path == CONTROLLER:
-            self.controller.watched()
+            self.controller.znode_changed()
         elif event.path == SECURITY_STATE:
             if self.security is not None:
-                self.security.watched()
-        elif event.path == broker_path(self.identity.broker) and self.standing is Standing.WAITING:
+                self.security.node_changed()
+        elif event.path == broker_path(self.identity.broker) and self.standing is MembershipState.WAITING:
             self._register()
         else:
-            self.image.watched(event)
+            self.image.watch_fired(event)
 
-    def _connected(self, event: Connected) -> None:
+    def _session_connected(self, event: Connected) -> None:
         self.connected = True
         self._timeout_ms = event.timeout_ms
         self._lease.begin(event.timeout_ms)
         if event.session_id != self.session_id:
             self.session_id = event.session_id
-            self.standing, self.hindrance = Standing.REGISTERING, ""
+            self.standing, self.hindrance = MembershipState.REGISTERING, ""
         self._proving = False
         self._prove()
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Take up what a lost connection has interrupted."""
-        if self.standing in (Standing.APART, Standing.REGISTERING, Standing.WAITING):
+        if self.standing in (MembershipState.APART, MembershipState.REGISTERING, MembershipState.WAITING):
             self._register()
-        elif self.standing in (Standing.READING, Standing.SERVING):
+        elif self.standing in (MembershipState.READING, MembershipState.SERVING):
             self.image.begin()
-            self.controller.connected(self.session_id)
+            self.controller.session_connected(self.session_id)
             if self.security is not None:
                 self.security.begin()
 
@@ -355,8 +355,8 @@ class ClusterMember:
         if self.protection is not None:
             self.protection.end()
 
-    def _expired(self) -> None:
-        self.connected, self.standing, self.session_id, self.hindrance = False, Standing.APART, 0, ""
+    def _session_expired(self) -> None:
+        self.connected, self.standing, self.session_id, self.hindrance = False, MembershipState.APART, 0, ""
         self._lease.end()
         self.image.end()
         self.controller.end()
@@ -364,7 +364,7 @@ class ClusterMember:
         self._end_protection()
         self._states.clear()
         for partition in list(self.partitions.values()):
-            self._guarded(partition, partition.stop)
+            self._guard_call(partition, partition.stop)
 
     def _prove(self) -> None:
         """Let the ensemble's leader answer something, for the lease."""
@@ -373,34 +373,34 @@ class ClusterMember:
         sent_ms, session_id = self.now_ms, self.session_id
         self._proving, self._proof_due_ms = True, sent_ms + self._timeout_ms / 6
 
-        def answered(answer: Answer) -> None:
+        def proof_answered(answer: Answer) -> None:
             self._proving = False
             if answer == Done() and session_id == self.session_id:
                 held = self._lease.holds(self.now_ms)
-                self._lease.proved(sent_ms)
+                self._lease.session_proved(sent_ms)
                 for partition in list(self.partitions.values()) if not held else ():
-                    self._guarded(partition, partition.advance)  # it may have been told to meanwhile, and could not
+                    self._guard_call(partition, partition.advance_high_watermark)  # it could not meanwhile
 
-        self.ask(Sync(), answered)
+        self.ask(Sync(), proof_answered)
 
     # the registration
 
     def _contradict(self, sentence: str) -> None:
         if not self._contradicts:
             self._contradicts = True
-            self.out(Contradicts(sentence))
+            self.emit(Contradicts(sentence))
 
     def _register(self) -> None:
-        self.standing = Standing.REGISTERING
+        self.standing = MembershipState.REGISTERING
         if not (self.identity.cluster or self._orphans):
             self.ask(Create(FORMAT, encode_format(self._new_cluster)), lambda answer: None)
         if self.protection is None:
             self.ask(Get(FORMAT), self._have_format)
         else:
-            self.protection.begin(self.identity.cluster, self.identity.broker, self._protected)
+            self.protection.begin(self.identity.cluster, self.identity.broker, self._protection_ended)
 
-    def _protected(self, problem: str) -> None:
-        if self.standing is not Standing.REGISTERING:
+    def _protection_ended(self, problem: str) -> None:
+        if self.standing is not MembershipState.REGISTERING:
             return
         if problem:
             self._hinder(problem)
@@ -414,7 +414,7 @@ class ClusterMember:
             self._ask(Get(FORMAT), self._have_format)  # it says why this broker cannot join
 
     def _have_format(self, answer: Answer) -> None:
-        if self.standing is not Standing.REGISTERING or not isinstance(answer, Node | Failure):
+        if self.standing is not MembershipState.REGISTERING or not isinstance(answer, Node | Failure):
             return
         mine = self.identity.cluster
         if isinstance(answer, Node):
@@ -471,21 +471,21 @@ class ClusterMember:
         protocols = PROTOCOLS if self.lines is not None else (PROTOCOLS[0], LINES_SINCE - 1)
         where = (self.identity.directory, self._rack, self._endpoints, protocols)
         node = encode_registration(Registration(self.identity.broker, 0, *where))
-        self.ask(Create(broker_path(self.identity.broker), node, ephemeral=True), self._registered)
+        self.ask(Create(broker_path(self.identity.broker), node, ephemeral=True), self._registration_answered)
 
-    def _registered(self, answer: Answer) -> None:
-        if self.standing is not Standing.REGISTERING:
+    def _registration_answered(self, answer: Answer) -> None:
+        if self.standing is not MembershipState.REGISTERING:
             return
         if isinstance(answer, Stat):
             self._has_epoch(answer)
         elif answer is Failure.NODE_EXISTS:
-            self.standing = Standing.WAITING
+            self.standing = MembershipState.WAITING
             self._waiting_since_ms, self._former = self._waiting_since_ms or self.now_ms, Former.OWN_LIFE
-            self.ask(Get(broker_path(self.identity.broker), watch=True), self._found)
+            self.ask(Get(broker_path(self.identity.broker), watch=True), self._registration_read)
 
-    def _found(self, answer: Answer) -> None:
+    def _registration_read(self, answer: Answer) -> None:
         """Whose registration it is: its own, if the answer to its making was lost."""
-        if self.standing is not Standing.WAITING:
+        if self.standing is not MembershipState.WAITING:
             return
         if isinstance(answer, Node) and answer.stat.ephemeral_owner == self.session_id:
             self._has_epoch(answer.stat)
@@ -495,7 +495,7 @@ class ClusterMember:
         elif answer is Failure.NO_NODE:
             self._register()
 
-    def _wait_for_former_life(self) -> None:
+    def _wait_for_previous_session(self) -> None:
         """Its own session ends some time, however long elections of the ensemble put that off; another's does not."""
         waited, me = self.now_ms - self._waiting_since_ms, self.identity.broker
         if self._former is Former.OTHERS and waited > self._timeout_ms * FORMER_LIFE:
@@ -507,23 +507,23 @@ class ClusterMember:
             )
 
     def _has_epoch(self, stat: Stat) -> None:
-        self.standing, self._waiting_since_ms = Standing.RECORDING, 0.0
+        self.standing, self._waiting_since_ms = MembershipState.RECORDING, 0.0
         self._epoch_to_record = self.image.epoch_base + stat.czxid
         if self.lines is None or self._keeper.registered_epoch == self._epoch_to_record:
-            self.out(Record(self._epoch_to_record, self._cluster))
+            self.emit(Record(self._epoch_to_record, self._cluster))
         else:
             self._keeper.register(self._epoch_to_record)  # `states_kept` goes on
 
-    def recorded(self, epoch: int, now_ms: float) -> None:
+    def epoch_recorded(self, epoch: int, now_ms: float) -> None:
         """The data directory has the epoch, synced: from now on entries that name it speak of this disk."""
         self.now_ms = now_ms
-        if self.standing is Standing.RECORDING:
-            self.identity = self.identity.registered(epoch, self._cluster)
+        if self.standing is MembershipState.RECORDING:
+            self.identity = self.identity.with_registration(epoch, self._cluster)
             if self.lines is not None:
                 self.lines.identity = self.identity
-            self.standing = Standing.READING
+            self.standing = MembershipState.READING
             if self.connected:
-                self._go_on()
+                self._resume()
 
     def states_kept(self, now_ms: float, *, done: bool) -> None:
         """As KeepStates; not `done`: the disk refused it, and `tick` asks again."""
@@ -531,29 +531,29 @@ class ClusterMember:
         if self.lines is not None:
             self.lines.fails = not done
         if not done:
-            self._keeper.failed()
+            self._keeper.abandon_write()
             self._keep_due_ms = now_ms + self.settings.keep_retry_ms
             return
         is_registered = self._keeper.registered_epoch
-        changed = set(self._keeper.written())
+        changed = set(self._keeper.finish_write())
         if self._keeper.registered_epoch not in (is_registered, NEVER_REGISTERED):
             self._kept_registration()
         for partition in list(self.partitions.values()):
             if LogId(partition.topic.topic_id, partition.partition.partition) in changed:
-                self._guarded(partition, partition.state_kept)
+                self._guard_call(partition, partition.state_kept)
 
     def _kept_registration(self) -> None:
-        if self.standing is Standing.RECORDING and self._keeper.registered_epoch == self._epoch_to_record:
-            self.out(Record(self._epoch_to_record, self._cluster))
+        if self.standing is MembershipState.RECORDING and self._keeper.registered_epoch == self._epoch_to_record:
+            self.emit(Record(self._epoch_to_record, self._cluster))
 
     # the image
 
     def complete(self) -> None:
-        """As Seen."""
-        if self.standing is Standing.READING:
+        """As ImageListener."""
+        if self.standing is MembershipState.READING:
             if self._is_hindered():
                 return  # until brokers change
-            self.standing = Standing.SERVING
+            self.standing = MembershipState.SERVING
             self._look_at_protocols()
         if self.copy is not None:
             self.copy.read_again()
@@ -565,8 +565,8 @@ class ClusterMember:
         self._reconcile()
 
     def brokers_changed(self) -> None:
-        """As Seen."""
-        if self.standing is Standing.READING and self.image.is_complete:
+        """As ImageListener."""
+        if self.standing is MembershipState.READING and self.image.is_complete:
             self.complete()
             return
         self._look_at_protocols()
@@ -596,17 +596,17 @@ class ClusterMember:
                 )
 
     def topic_changed(self, name: str) -> None:
-        """As Seen."""
+        """As ImageListener."""
         topic = self.image.topics.get(name)
         if self.copy is not None:
             self.copy.topic_changed(name)
         for partition in [each for each in self.partitions if each.topic == name]:
             found = self.partitions[partition]
             if topic is not None and self._has_replica(topic, found.topic.topic_id, partition):
-                self._guarded(found, found.configure, topic)
+                self._guard_call(found, found.configure, topic)
             else:  # the log stays: an older copy of the ensemble's data has fewer partitions than the disks
                 del self.partitions[partition]
-                self._guarded(found, found.stop)
+                self._guard_call(found, found.stop)
                 self._held.pop(partition, None)
                 self._gone[partition, found.topic.topic_id] = None
         self._look_at_gone()
@@ -616,8 +616,8 @@ class ClusterMember:
         for partition in [each for each in self._states if each.topic == name]:
             if topic is None or partition.partition >= len(topic.replicas):
                 del self._states[partition]
-        if topic is not None and self.standing is not Standing.APART:
-            self.out(Configure(name, topic.config, len(topic.replicas)))
+        if topic is not None and self.standing is not MembershipState.APART:
+            self.emit(Configure(name, topic.config, len(topic.replicas)))
         for number, replicas in enumerate(topic.replicas if topic is not None else ()):
             if self.identity.broker in replicas:
                 self._open(PartitionId(name, number), topic)
@@ -645,10 +645,10 @@ class ClusterMember:
         if isinstance(answer, Stat):
             if self.lines is not None:
                 self.lines.forget(LogId(topic_id, partition.partition))
-            self.out(RemoveLog(partition, topic_id))
+            self.emit(RemoveLog(partition, topic_id))
         elif answer is Failure.NO_NODE:
             self._strays[partition, topic_id] = None
-            self.out(Stray(partition.topic, topic_id))
+            self.emit(Stray(partition.topic, topic_id))
         else:
             self._gone[partition, topic_id] = None  # asked again when everything was read again
 
@@ -656,9 +656,9 @@ class ClusterMember:
         assert topic is not None
         if partition not in self.partitions and self._opening.get(partition) != topic.topic_id:
             self._opening[partition] = topic.topic_id
-            self.out(OpenLog(partition, topic.topic_id))
+            self.emit(OpenLog(partition, topic.topic_id))
 
-    def opened(self, partition: PartitionId, topic_id: str, log: ReplicaLog, now_ms: float) -> None:
+    def log_opened(self, partition: PartitionId, topic_id: str, log: ReplicaLog, now_ms: float) -> None:
         """The log of a partition is open; one whose topic went meanwhile goes, too, and may be in a new one's way."""
         self.now_ms = now_ms
         topic = self.image.topics.get(partition.topic)
@@ -670,10 +670,10 @@ class ClusterMember:
         del self._opening[partition]
         before = self.partitions.get(partition)
         if before is not None:
-            self._guarded(before, before.stop)  # it had no log
+            self._guard_call(before, before.stop)  # it had no log
         self._begin(Partition(partition, topic, log, self, self.ask))
 
-    def obstructed(self, partition: PartitionId, topic_id: str, now_ms: float) -> None:
+    def log_obstructed(self, partition: PartitionId, topic_id: str, now_ms: float) -> None:
         """Files that stay on the disk block a log: let others lead, who would wait for this one."""
         self.now_ms = now_ms
         topic = self.image.topics.get(partition.topic)
@@ -682,33 +682,33 @@ class ClusterMember:
 
     def _begin(self, made: Partition) -> None:
         self.partitions[made.partition] = made
-        if made.partition in self._states and self.standing is Standing.SERVING:
+        if made.partition in self._states and self.standing is MembershipState.SERVING:
             made.take_in(*self._states[made.partition])
 
     def state_read(self, partition: PartitionId, state: PartitionState, version: int) -> None:
-        """As Seen."""
-        self.wrote(partition, state, version)
+        """As ImageListener."""
+        self.state_written(partition, state, version)
         found = self.partitions.get(partition)
-        if found is not None and self.standing is Standing.SERVING:
+        if found is not None and self.standing is MembershipState.SERVING:
             found.take_in(state, version)
 
-    def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
-        """As Surroundings: from now on clients see this state, though the image has yet to read it."""
+    def state_written(self, partition: PartitionId, state: PartitionState, version: int) -> None:
+        """As MemberContext: from now on clients see this state, though the image has yet to read it."""
         if version >= self._states.get(partition, (state, -1))[1]:
             self._states[partition] = state, version
 
     def unreadable(self, fault: LayoutFault) -> None:
-        """As Seen."""
+        """As ImageListener."""
         self.faults.append(fault)
 
     def _reconcile(self) -> None:
-        if self.standing is not Standing.SERVING:
+        if self.standing is not MembershipState.SERVING:
             return
         for partition in list(self.partitions.values()):
             if partition.partition in self._states:
-                self._guarded(partition, partition.take_in, *self._states[partition.partition])
-            self.hurry(partition.partition)
-            self._guarded(partition, partition.reconcile)
+                self._guard_call(partition, partition.take_in, *self._states[partition.partition])
+            self.tick_until_calm(partition.partition)
+            self._guard_call(partition, partition.reconcile)
 
     def state(self, partition: PartitionId) -> PartitionState | None:
         """Return what is known of a partition, on this broker or another."""
@@ -717,18 +717,18 @@ class ClusterMember:
 
     # others
 
-    def received(self, message: Message, now_ms: float) -> None:
+    def message_received(self, message: Message, now_ms: float) -> None:
         """Receive a message of another broker."""
         self.now_ms = now_ms
         found = self.partitions.get(message.partition)
         if isinstance(message, ReplicaFetch):
-            self.out(Send(message.replica.broker, self.fetch_from(message, now_ms)))
+            self.emit(Send(message.replica.broker, self.fetch_from(message, now_ms)))
         elif isinstance(message, EntriesTaken):
-            self.forwarding.answered(message.turn, message.error, message.end_offset, now_ms)
+            self.forwarding.answer_received(message.turn, message.error, message.end_offset, now_ms)
         elif found is None:
             return
         elif isinstance(message, ReplicaFetched):
-            found.fetched(message)
+            found.fetch_answered(message)
         elif isinstance(message, HandOver):
             found.hand_over_on_request(message.to)
         elif isinstance(message, AskEnd):
@@ -747,13 +747,13 @@ class ClusterMember:
         """A connection to a broker is there, on which nothing was asked."""
         self.now_ms = now_ms
         for partition in list(self.partitions.values()):
-            self._guarded(partition, partition.fetch_again, leader)
+            self._guard_call(partition, partition.fetch_again, leader)
 
     def port_closed(self, broker: int, epoch: int, now_ms: float) -> None:
         """The port of a broker with this registration was found closed: it leaves in-sync sets until it fetches."""
         self.now_ms = now_ms
         for partition in list(self.partitions.values()):
-            self._guarded(partition, partition.port_closed, broker, epoch)
+            self._guard_call(partition, partition.port_closed, broker, epoch)
 
     # the log
 
@@ -769,11 +769,11 @@ class ClusterMember:
         if partition in self.partitions:
             self.partitions[partition].epoch_begun(epoch)
 
-    def entered(self, partition: PartitionId, token: int, now_ms: float) -> None:
+    def losses_recorded(self, partition: PartitionId, token: int, now_ms: float) -> None:
         """As Enter."""
         self.now_ms = now_ms
-        if not self.losses.entered(token) and partition in self.partitions:
-            self.partitions[partition].entered(token)
+        if not self.losses.losses_recorded(token) and partition in self.partitions:
+            self.partitions[partition].losses_recorded(token)
 
     def owned_up(self, partition: PartitionId, now_ms: float) -> None:
         """As OwnUp."""
@@ -781,24 +781,24 @@ class ClusterMember:
         if partition in self.partitions:
             self.partitions[partition].owned_up()
 
-    def reopened(self, partition: PartitionId, now_ms: float) -> None:
+    def log_reopened(self, partition: PartitionId, now_ms: float) -> None:
         """As Reopen."""
         self.now_ms = now_ms
         if partition in self.partitions:
-            self.partitions[partition].reopened()
+            self.partitions[partition].log_reopened()
 
-    def truncated(self, partition: PartitionId, now_ms: float) -> None:
+    def log_truncated(self, partition: PartitionId, now_ms: float) -> None:
         """As Truncate, StartAnew, CutDamage, PassOver."""
         self.now_ms = now_ms
         if partition in self.partitions:
-            self.partitions[partition].truncated()
+            self.partitions[partition].log_truncated()
 
     # the journal of what this board lost
 
-    def forgotten(self, now_ms: float, *, done: bool) -> None:
+    def entries_forgotten(self, now_ms: float, *, done: bool) -> None:
         """As Forget; not `done`: the disk refused it."""
         self.now_ms = now_ms
-        self.forwarding.forgotten(now_ms, done=done)
+        self.forwarding.entries_forgotten(now_ms, done=done)
 
     @property
     def ledger_leader(self) -> int | None:
@@ -815,16 +815,16 @@ class ClusterMember:
             self._keeper.retry()
         if now_ms >= self._proof_due_ms:
             self._prove()
-        if self.standing is Standing.WAITING:
-            self._wait_for_former_life()
+        if self.standing is MembershipState.WAITING:
+            self._wait_for_previous_session()
         if self.hindrance and self.now_ms > self._hindered_since_ms + self._timeout_ms * FORMER_LIFE:
             self._contradict(self.hindrance)
-        elif self.hindrance and self.standing is Standing.REGISTERING and now_ms >= self._protect_due_ms:
+        elif self.hindrance and self.standing is MembershipState.REGISTERING and now_ms >= self._protect_due_ms:
             self._protect_due_ms = now_ms + PROTECT_AGAIN_MS
             self._register()
         if self.leaving and not self.connected and now_ms >= self._leave_began_ms + self.settings.hand_over_ms_max:
-            self.out(Left())  # without ZooKeeper no other broker can lead
-        if self.standing is not Standing.SERVING:
+            self.emit(ShutdownReady())  # without ZooKeeper no other broker can lead
+        if self.standing is not MembershipState.SERVING:
             return
         self._check_shared_root()
         self._tick_partitions()
@@ -835,7 +835,7 @@ class ClusterMember:
         if self.leaving:
             if now_ms >= self._leave_due_ms:
                 self._go_on_leaving()
-        elif self.controller.office is Office.BARRED and now_ms >= self._protect_due_ms:
+        elif self.controller.state is ControllerState.BARRED and now_ms >= self._protect_due_ms:
             self._protect_due_ms = now_ms + CLAIM_AGAIN_MS
             self.controller.claim_again()
         elif self.controller.holds and now_ms >= self._balance_due_ms:
@@ -848,7 +848,7 @@ class ClusterMember:
             return
         self._check_due_ms = self.now_ms + CHECK_AGAIN_MS
         self.protection.check_again()
-        self.controller.watched()
+        self.controller.znode_changed()
 
     def _tick_partitions(self) -> None:
         """All that are in a hurry, and a share of the others; fetches are sent when they are due."""
@@ -877,23 +877,23 @@ class ClusterMember:
         for found in list(self.partitions.values()) if leaders else ():
             following = found.following
             if following is not None and following.leader in leaders and found.partition not in self._held:
-                self._guarded(found, found.fetch_with_others)
+                self._guard_call(found, found.fetch_with_others)
 
     def _tick_one(self, partition: Partition) -> None:
         if self.now_ms >= self._held.get(partition.partition, self.now_ms):
             self._held.pop(partition.partition, None)
-            self._guarded(partition, partition.tick)
+            self._guard_call(partition, partition.tick)
 
-    def _guarded(self, partition: Partition, call: Callable[..., object], *arguments: Any) -> None:
+    def _guard_call(self, partition: Partition, call: Callable[..., object], *arguments: Any) -> None:
         """Let a partition decide; a bug in that stops it alone, and the next ones have their turn."""
         try:
             call(*arguments)
         except Exception as error:  # noqa: BLE001 - a bug; the event loop says so
             self._held[partition.partition] = self.now_ms + self.settings.held_ms
-            self.out(Broke(partition.partition, error))
+            self.emit(Broke(partition.partition, error))
 
-    def hurry(self, partition: PartitionId) -> None:
-        """As Surroundings."""
+    def tick_until_calm(self, partition: PartitionId) -> None:
+        """As MemberContext."""
         self._hurried[partition] = None
 
     def _balance(self) -> None:
@@ -903,7 +903,7 @@ class ClusterMember:
         ):
             mine = self.partitions.get(wish.partition)
             if leader != self.identity.broker:
-                self.out(Send(leader, wish))
+                self.emit(Send(leader, wish))
             elif mine is not None:
                 mine.hand_over_on_request(wish.to)
 
@@ -922,13 +922,13 @@ class ClusterMember:
         if state is None or not led:
             return ErrorCode.LEADER_NOT_AVAILABLE
         if state.leader != self.identity.broker:
-            self.out(Send(state.leader, HandOver(partition, preferred)))
+            self.emit(Send(state.leader, HandOver(partition, preferred)))
         elif partition in self.partitions:
             self.partitions[partition].hand_over_on_request(preferred)
         return ErrorCode.NONE
 
     def shut_down(self, now_ms: float) -> None:
-        """Let others lead, and leave the in-sync sets; Left comes when none of them needs it any more.
+        """Let others lead, and leave the in-sync sets; ShutdownReady comes when none of them needs it any more.
 
         The caller bounds the wait.
         """
@@ -951,7 +951,7 @@ class ClusterMember:
                 room -= 1
         if self._handing or self._begins():
             return
-        late = [partition for partition in led if partition.partition in self._given and partition.heirs({})]
+        late = [partition for partition in led if partition.partition in self._given and partition.possible_leaders({})]
         if self._leave_tries > 0:
             self._given.clear()
             self._leave_tries = self._leave_tries - 1 if late else 0
@@ -969,7 +969,7 @@ class ClusterMember:
 
     def _give(self, partition: Partition) -> bool:
         """Give each new leader about as many: each has to write where its epochs begin."""
-        for heir in partition.heirs(Counter(self._given.values())):
+        for heir in partition.possible_leaders(Counter(self._given.values())):
             if partition.hand_over(heir):
                 self._given[partition.partition], self._handing[partition] = heir, self.now_ms
                 return True
@@ -982,7 +982,7 @@ class ClusterMember:
             for partition in named[: self.settings.leave_at_once]:
                 partition.leave()
         else:
-            self.out(Left())
+            self.emit(ShutdownReady())
 
 
 def _former(identity: Identity, found: Registration) -> Former:

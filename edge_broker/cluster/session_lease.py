@@ -27,7 +27,7 @@ class Lease:
         """A session was told of; nothing is proved by that, but how long it lasts."""
         self._timeout_ms = timeout_ms
 
-    def proved(self, sent_ms: float) -> None:
+    def session_proved(self, sent_ms: float) -> None:
         """The ensemble's leader has answered what was sent then."""
         self._proved_ms = max(self._proved_ms, sent_ms)
 

@@ -57,7 +57,7 @@ from edge_broker.cluster.znodes.zookeeper import (
     Stat,
     Suspended,
     Sync,
-    Watched,
+    WatchFired,
 )
 from edge_broker.testing.loop import Loop
 
@@ -278,7 +278,7 @@ class Server:
 
     def _notify_watches(self, watches: dict[str, set[Connection]], path: str, change: Change) -> None:
         for connection in sorted(watches.pop(path, ()), key=lambda each: each.number):
-            connection.send_down(partial(Client.watch_fired, event=Watched(path, change)))
+            connection.send_down(partial(Client.watch_fired, event=WatchFired(path, change)))
 
     def watch(self, request: Read, answer: Answer, connection: Connection) -> None:
         """Note a watch that a read has asked for."""
@@ -731,7 +731,7 @@ class Client:
         self._pending.popleft()
         self.listener.answer_received(token, answer)
 
-    def watch_fired(self, event: Watched) -> None:
+    def watch_fired(self, event: WatchFired) -> None:
         """A watch of this connection has fired."""
         self._report_event(event)
 

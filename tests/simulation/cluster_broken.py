@@ -62,7 +62,12 @@ from edge_broker.storage.retention.topic_deletion import Deletions
 from edge_broker.testing.disk import SimulatedFile
 from tests.simulation import cluster_storage
 
-_follow, _begin, _advance, _claimed = Partition._follow, Partition._begin, Partition.advance, election.claimed
+_follow, _begin, _advance, _claimed = (
+    Partition._follow,
+    Partition._begin,
+    Partition.advance_high_watermark,
+    election.with_leader,
+)
 _tell_end, _leaving = Partition.tell_end, Partition._leaving
 
 
@@ -77,7 +82,7 @@ def truncate_to_the_high_watermark(self: Partition, leader: int, leader_epoch: i
 def begin_at_the_high_watermark(self: Partition, state: PartitionState) -> None:
     """A leader drops what nobody has acknowledged yet."""
     if self.leading is None and self.cutting is None and self.log.log_end_offset > self.high_watermark:
-        self._around.out(Truncate(self.partition, self.high_watermark))
+        self._member.emit(Truncate(self.partition, self.high_watermark))
     _begin(self, state)
 
 
@@ -141,7 +146,7 @@ def every_disk_is_the_one(self: Identity, entry: InSyncReplica) -> bool:
 
 
 def no_log_lacks_anything(self: Partition, entry: InSyncReplica) -> bool:
-    return self._around.identity.is_named_by(entry)
+    return self._member.identity.is_named_by(entry)
 
 
 def whoever_is_registered(entry: InSyncReplica, registrations: election.Registrations) -> bool:
@@ -173,7 +178,7 @@ def begin_anew_while_named(self: Partition) -> None:
     """As a broker that makes a directory wherever one is missing."""
     if self.log.missing and not self._reopens:
         self._reopens = True
-        self._around.out(Reopen(self.partition, anew=True))
+        self._member.emit(Reopen(self.partition, may_recreate=True))
 
 
 def stay_though_missing(self: Partition, state: PartitionState) -> PartitionState:
@@ -205,13 +210,13 @@ def forget_the_set(state: PartitionState, me: InSyncReplica, *rest: Any) -> Part
 
 def say_nothing(state: PartitionState, me: InSyncReplica) -> PartitionState:
     """Whoever must stay named stands in the way, though its log is offline."""
-    return election.resigned(state, me.broker)
+    return election.without_leader(state, me.broker)
 
 
 def tell_an_end(self: Partition, asked: AskEnd) -> None:
     """Also of a log that is offline, which may have most."""
-    told = TellEnd(self.partition, asked.version, self._around.identity.broker, 1 << 30, self.log.log_end_offset)
-    _tell_end(self, asked) if self.log.online else self._around.out(Send(asked.asks, told))
+    told = TellEnd(self.partition, asked.version, self._member.identity.broker, 1 << 30, self.log.log_end_offset)
+    _tell_end(self, asked) if self.log.online else self._member.emit(Send(asked.asks, told))
 
 
 # full cards
@@ -254,7 +259,7 @@ def take_the_next_one_for_it(self: Image, name: str, answer: Any) -> None:
 def remove_what_is_not_known(self: ClusterMember, partition: PartitionId, topic_id: str, answer: Any) -> None:
     """An ensemble that forgot a topic costs its logs."""
     if isinstance(answer, Stat) or answer is Failure.NO_NODE:
-        self.out(RemoveLog(partition, topic_id))
+        self.emit(RemoveLog(partition, topic_id))
     else:
         self._gone[partition, topic_id] = None
 

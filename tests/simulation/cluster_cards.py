@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from edge_broker.broker.cluster.replication import Replication
 from edge_broker.cluster.inter_broker_messages import HandOver
-from edge_broker.cluster.member import Standing
+from edge_broker.cluster.member import MembershipState
 from edge_broker.cluster.partition.partition import LEADS
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.shared_log_parts import WRITTEN_ON
@@ -258,7 +258,8 @@ class SmallCards:
 
     def _request_lead(self, partition: PartitionId, to: Board) -> None:
         for process in self._world.leaders(partition):
-            process.run(lambda process=process: process.member.received(HandOver(partition, to.number), process.now_ms))  # type: ignore[misc]
+            message = HandOver(partition, to.number)
+            process.run(lambda process=process, sent=message: process.member.message_received(sent, process.now_ms))  # type: ignore[misc]
 
     def _acked(self, when: str) -> None:
         answered: set[PartitionId] = set()
@@ -285,7 +286,7 @@ class SmallCards:
 
 def serves(board: Board) -> bool:
     """Return whether its process is registered, so that leaders may know of its room."""
-    return board.process is not None and board.process.member.standing is Standing.SERVING
+    return board.process is not None and board.process.member.standing is MembershipState.SERVING
 
 
 assert SETTINGS.lag_ms_max > HEARD_MS

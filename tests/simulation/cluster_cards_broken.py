@@ -57,7 +57,7 @@ def grant_at_once(self: Partition, to: int) -> bool:
 def knows_no_full_disk(partition: Partition, replica: int) -> bool:
     """Return whether a replica has kept room by its last fetch, or has not fetched in this leader epoch."""
     follower = partition.leading.followers.get(replica) if partition.leading is not None else None
-    return has_kept_room(follower, partition._around.now_ms)
+    return has_kept_room(follower, partition._member.now_ms)
 
 
 _follower, _make_way = Leading._follower, Partition._make_way

@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
-from edge_broker.cluster.effects import Lost
+from edge_broker.cluster.effects import LostRange
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs, Start
 from edge_broker.storage.metadata.kept_states import KeptState, KeptStates, LogId, were_kept_before
@@ -107,9 +107,9 @@ class SimLog:
         self.begin_truncation(end_offset)
         self.truncated(end_offset)
 
-    def own_up(self) -> list[Lost]:
+    def own_up(self) -> list[LostRange]:
         """Nobody has it; what is to be written down."""
-        lost = [Lost(self.records[each].epoch, each, each + 1) for each in self.lacked]
+        lost = [LostRange(self.records[each].epoch, each, each + 1) for each in self.lacked]
         for each in self.lacked:
             self.records[each] = GONE
             self.durable[each : each + 1] = [GONE]
@@ -135,7 +135,7 @@ class SimLog:
         led = self.led_from is not None and max(self.synced_offset, self.led_from) < len(self.records)
         return self.records[-1].epoch if led else NONE
 
-    def reopen(self, *, may_recreate: bool, kept_until: int = 0) -> list[Lost]:
+    def reopen(self, *, may_recreate: bool, kept_until: int = 0) -> list[LostRange]:
         """Open what the disk has for certain, if it lets one; what is to be written down, as this one led it."""
         if self.online or self.refuses or not (self._synced or may_recreate):
             return []
@@ -145,7 +145,9 @@ class SimLog:
         else:
             end = self.synced_offset
             first = len(self.records) if self.led_from is None else max(end, self.led_from, kept_until)
-            lost = [Lost(one.epoch, offset, offset + 1) for offset, one in enumerate(self.records) if offset >= first]
+            lost = [
+                LostRange(one.epoch, offset, offset + 1) for offset, one in enumerate(self.records) if offset >= first
+            ]
             self.begin_truncation(end)
             self.truncated(end)
         self.online, self.missing, self.led_from = True, False, None
@@ -294,7 +296,7 @@ class Entry(NamedTuple):
 
     partition: PartitionId
     cause: str
-    lost: Lost
+    lost: LostRange
     topic_id: str
 
 
@@ -346,7 +348,7 @@ class Disk:
         """What there is of other topics than these."""
         return [f"{partition} of {one}" for partition, one in self.logs if one not in topic_ids]
 
-    def enter(self, partition: PartitionId, topic_id: str, cause: str, losses: Sequence[Lost]) -> None:
+    def enter(self, partition: PartitionId, topic_id: str, cause: str, losses: Sequence[LostRange]) -> None:
         """Write losses down, synced."""
         self.journal += [Entry(partition, cause, lost, topic_id) for lost in losses]
 

@@ -59,7 +59,7 @@ class InternalRoom(ReplicaSpace):
     def _block_internal(self, log: PartitionLog, replica: Replica, *, blocked: bool) -> None:
         """Without a line in the log."""
         replica.full = blocked
-        self._member.hurry(PartitionId(log.topic, log.partition))
+        self._member.tick_until_calm(PartitionId(log.topic, log.partition))
 
 
 class _Log:

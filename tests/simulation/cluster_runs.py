@@ -13,9 +13,9 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from edge_broker.cluster.controller import placed
+from edge_broker.cluster.controller import place_topic
 from edge_broker.cluster.inter_broker_messages import HandOver
-from edge_broker.cluster.member import Standing
+from edge_broker.cluster.member import MembershipState
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.cluster.znodes.znode_codec import decode_topic, encode_topic, state_path, topic_path
 from edge_broker.cluster.znodes.zookeeper import Multi, Node, Request, SetData
@@ -199,7 +199,7 @@ class Schedule:
         found = [
             process
             for process in self.world.processes
-            if process.member.standing is Standing.SERVING and not process.paused
+            if process.member.standing is MembershipState.SERVING and not process.paused
             if (TOPIC in process.member.image.topics) is knows
         ]
         return self.dice.choice(found) if found else None
@@ -230,7 +230,7 @@ class Schedule:
         member, world, topic_id = process.member, self.world, self.world.new_topic_id()
         wanted = (self.dice.randint(1, max(1, len(world.partitions))), self.shape.factor, world.config)
         try:
-            topic = placed(topic_id, *wanted, member.registrations, member.image.topics)
+            topic = place_topic(topic_id, *wanted, member.registrations, member.image.topics)
         except ValueError:  # there are too few
             return
 
@@ -470,7 +470,7 @@ class Schedule:
             return False
         for entry in state.in_sync:
             process = world.board(entry.broker).process
-            if process is None or process.paused or process.member.standing is not Standing.SERVING:
+            if process is None or process.paused or process.member.standing is not MembershipState.SERVING:
                 return False
             if entry != process.member.identity.replica or partition not in process.member.partitions:
                 return False
@@ -732,7 +732,7 @@ def rot_everywhere(schedule: Schedule) -> None:
 def hand_over(schedule: Schedule) -> None:
     partition, to = schedule.dice.choice(schedule.world.partitions), schedule.board.number
     for process in schedule.world.leaders(partition):
-        process.run(lambda process=process: process.member.received(HandOver(partition, to), process.now_ms))  # type: ignore[misc]
+        process.run(lambda process=process: process.member.message_received(HandOver(partition, to), process.now_ms))  # type: ignore[misc]
 
 
 def controlled_restart(schedule: Schedule) -> None:

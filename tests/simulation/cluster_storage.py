@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
-from edge_broker.cluster.effects import Cause, Lost
+from edge_broker.cluster.effects import Cause, LostRange
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
@@ -673,7 +673,7 @@ class RealDisk:
         gone = self.disk.names("/data/deleted") if self.disk.exists("/data/deleted") else []
         return [*(name for name in names if name not in mine), *gone]
 
-    def enter(self, partition: PartitionId, topic_id: str, cause: Cause, losses: Sequence[Lost]) -> None:
+    def enter(self, partition: PartitionId, topic_id: str, cause: Cause, losses: Sequence[LostRange]) -> None:
         log = self.logs[partition, topic_id]
         if not log.online or not losses:
             return
@@ -776,7 +776,7 @@ def entry_of(value: bytes) -> Entry | None:
             raise Damaged(f"the ledger says {fields}")
         return None
     end = None if fields["last_offset"] is None else fields["last_offset"] + 1
-    lost = Lost(fields.get("leader_epoch", -1), fields["first_offset"], end)
+    lost = LostRange(fields.get("leader_epoch", -1), fields["first_offset"], end)
     topic_id = fields["id"].split(":")[4]  # cause, topic, partition, offsets, the topic's id
     return Entry(PartitionId(fields["topic"], fields["partition"]), fields["cause"], lost, topic_id)
 

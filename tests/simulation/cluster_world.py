@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from edge_broker.cluster import effects
-from edge_broker.cluster.controller import placed
+from edge_broker.cluster.controller import place_topic
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.inter_broker_messages import Message, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.member import ClusterMember
@@ -69,7 +69,7 @@ ChangesLog = (
     | effects.OwnUp
     | effects.Reopen
     | effects.RemoveFront
-    | effects.Advance
+    | effects.AdvanceHighWatermark
 )
 
 
@@ -181,15 +181,15 @@ class Process:
             return
         for partition in sorted(full.keys() | self._full.keys()):
             if full.get(partition) != self._full.get(partition):
-                self.member.hurry(partition)
+                self.member.tick_until_calm(partition)
         self._full = full
 
     def answer_received(self, token: int, answer: Answer) -> None:
-        self.member.answered(token, answer, self.now_ms)
+        self.member.answer_received(token, answer, self.now_ms)
 
     def event_received(self, event: Event) -> None:
-        self.world.note(f"board {self.board.number}: {event}") if type(event).__name__ != "Watched" else None
-        self.member.happened(event, self.now_ms)
+        self.world.note(f"board {self.board.number}: {event}") if type(event).__name__ != "WatchFired" else None
+        self.member.event_received(event, self.now_ms)
 
     # what it does
 
@@ -213,7 +213,7 @@ class Process:
 
             def recorded() -> None:
                 disk.register(epoch)
-                member.recorded(epoch, self.now_ms)
+                member.epoch_recorded(epoch, self.now_ms)
 
             self.later(self.world.dice.random() * 20, recorded)
         elif isinstance(effect, effects.KeepStates):
@@ -233,13 +233,13 @@ class Process:
             isinstance(effect, effects.Stray) and effect.topic_id not in self.world.forgotten
         ):
             raise AssertionError(f"board {self.board.number}: {effect}")
-        elif isinstance(effect, effects.Configure | effects.Leads | effects.Resigned | effects.Stray):
+        elif isinstance(effect, effects.Configure | effects.Leads | effects.LeadershipResigned | effects.Stray):
             pass
         elif isinstance(effect, effects.Broke):
             raise effect.error
         elif isinstance(effect, effects.Enter):
             self._enter(effect)
-        elif isinstance(effect, effects.Left):
+        elif isinstance(effect, effects.ShutdownReady):
             self.left = True
         else:
             self._change_log(effect)
@@ -269,9 +269,9 @@ class Process:
             return
         log = disk.open(partition, topic_id, synced=self.world.synced)
         if self.world.deletes:  # it is made in a worker, and much may happen meanwhile
-            self.later(self.board.sync_ms(), lambda: member.opened(partition, topic_id, log, self.now_ms))
+            self.later(self.board.sync_ms(), lambda: member.log_opened(partition, topic_id, log, self.now_ms))
         else:
-            member.opened(partition, topic_id, log, self.now_ms)
+            member.log_opened(partition, topic_id, log, self.now_ms)
 
     def _remove(self, partition: PartitionId, topic_id: str) -> None:
         """All logs of a topic with the first, behind what is under way."""
@@ -301,7 +301,7 @@ class Process:
 
         def entered() -> None:
             disk.enter(*where, effect.cause, effect.losses)
-            self.member.entered(effect.partition, effect.token, self.now_ms)
+            self.member.losses_recorded(effect.partition, effect.token, self.now_ms)
 
         self.work(self.log(effect.partition), self.board.sync_ms(), entered)
 
@@ -329,7 +329,7 @@ class Process:
 
             def cut() -> None:
                 log.truncated(end)
-                member.truncated(partition, self.now_ms)
+                member.log_truncated(partition, self.now_ms)
 
             self._once_held(log, cut)
         elif isinstance(effect, effects.StartAnew):
@@ -354,7 +354,7 @@ class Process:
 
         def anew() -> None:
             log.start_anew(offset)
-            self.member.truncated(partition, self.now_ms)
+            self.member.log_truncated(partition, self.now_ms)
 
         self._once_held(log, anew)
 
@@ -371,7 +371,7 @@ class Process:
             log.cut_damage()
             end = log.log_end_offset
             self.world.note(f"board {self.board.number}: cuts {partition.partition} from {before} to {end}, damaged")
-            self.member.truncated(partition, self.now_ms)
+            self.member.log_truncated(partition, self.now_ms)
 
         self._once_held(log, cut)
 
@@ -380,14 +380,14 @@ class Process:
             end = effect.end_offset
             self.world.note(f"board {self.board.number}: passes over {log.log_end_offset} to {end} of {partition}")
             log.pass_over(end, effect.epoch)
-            self.member.truncated(partition, self.now_ms)
+            self.member.log_truncated(partition, self.now_ms)
 
         self._once_held(log, passed)
 
     def _reopen(self, partition: PartitionId, log: SimLog | RealLog, effect: effects.Reopen) -> None:
         """Behind all that was under way."""
         if log.refuses:
-            self.later(1.0, lambda: self.member.reopened(partition, self.now_ms))
+            self.later(1.0, lambda: self.member.log_reopened(partition, self.now_ms))
             return
         if log.works or log.syncing:
             self.later(1.0, lambda: self._reopen(partition, log, effect))
@@ -396,12 +396,12 @@ class Process:
 
         def reopened() -> None:
             if self._has(partition, log):
-                self.board.disk.reopen(*where, may_recreate=effect.anew, kept_until=effect.kept_until)
+                self.board.disk.reopen(*where, may_recreate=effect.may_recreate, kept_until=effect.kept_until)
                 online = "online" if log.online else "offline"
                 self.world.note(
                     f"board {self.board.number}: {partition.partition} is {online}, ends at {log.log_end_offset}"
                 )
-                self.member.reopened(partition, self.now_ms)
+                self.member.log_reopened(partition, self.now_ms)
 
         self.work(log, self.board.sync_ms(), reopened)
 
@@ -496,7 +496,7 @@ class Process:
             answer = message.answer(ErrorCode.UNKNOWN_TOPIC_ID)
             self.world.send(self.board, message.replica.broker, answer, topic_id)
         elif not isinstance(message, ReplicaFetched) or (topic is not None and topic.topic_id == topic_id):
-            self.member.received(message, self.now_ms)
+            self.member.message_received(message, self.now_ms)
 
     def log(self, partition: PartitionId) -> SimLog | RealLog:
         log = self.member.partitions[partition].log
@@ -734,7 +734,7 @@ class World:
 
     def begin_session(self, process: Process) -> ZooKeeper:
         """The session of a process."""
-        identities = self.users.accepted if self.users is not None else ()
+        identities = self.users.accepted_users if self.users is not None else ()
         return self.ensemble.client(process, SESSION_MS, process.board.links, process.run, identities)
 
     def client_of(self, process: Process) -> Client:
@@ -861,7 +861,7 @@ class World:
             office = [process.member for process in self.processes if process.member.controller.holds]
             if office and len(office[0].registrations) == len(self.boards):
                 member = office[0]
-                topic = placed(topic_id, partitions, factor, config, member.registrations, member.image.topics)
+                topic = place_topic(topic_id, partitions, factor, config, member.registrations, member.image.topics)
                 member.controller.make_topic(name, topic, member.registrations, made.append)
                 process = next(each for each in self.processes if each.member is member)
                 process.run(lambda: None)

@@ -24,7 +24,7 @@ from edge_broker.broker.operations.groups.group_loading import lead_offsets, res
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.inter_broker_messages import ForwardEntries, Message, ReplicaFetched
-from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.member import ClusterMember, MembershipState
 from edge_broker.cluster.partition.partition import Settings
 from edge_broker.cluster.state.cluster_state import Identity, PartitionId
 from edge_broker.cluster.znodes.zookeeper import Answer, Event
@@ -131,12 +131,12 @@ class Board:
 
     def answer_received(self, token: int, answer: Answer) -> None:
         if self.alive:
-            self.member.answered(token, answer, self.now_ms())
+            self.member.answer_received(token, answer, self.now_ms())
             self.carry_out()
 
     def event_received(self, event: Event) -> None:
         if self.alive:
-            self.member.happened(event, self.now_ms())
+            self.member.event_received(event, self.now_ms())
             self.carry_out()
 
     def received(self, message: Message) -> None:
@@ -144,7 +144,7 @@ class Board:
             self.broker.effects.start(take(self.broker, message, lambda told: self.cluster.send(message.sender, told)))
             self.site.dispatcher.apply()
         elif self.alive:
-            self.member.received(message, self.now_ms())
+            self.member.message_received(message, self.now_ms())
             self.carry_out()
 
     def stop(self) -> None:
@@ -177,7 +177,7 @@ class Board:
             self.cluster.send(effect.to, self._with_records(effect.message))
         elif isinstance(effect, effects.Record):
             self.work(lambda: self.site.store.directory.register(effect.epoch, effect.cluster))
-            member.recorded(effect.epoch, now_ms)
+            member.epoch_recorded(effect.epoch, now_ms)
         elif isinstance(effect, effects.KeepCopy):
             store = self.site.store
             self.work(lambda: write_cluster_copy(store.fs, store.data_dir, effect.copy))
@@ -212,11 +212,11 @@ class Board:
             replica.begin_epoch(effect.epoch)
             self.work(replica.keep_epoch, "disk")
             member.epoch_begun(effect.partition, effect.epoch, now_ms)
-        elif isinstance(effect, effects.Advance):
+        elif isinstance(effect, effects.AdvanceHighWatermark):
             replica = self.replicas[effect.partition]
             self.work(lambda: replica.show(effect.high_watermark), "reader")
             self.cluster.loop.call_soon(self.site.dispatcher.logs_moved, replica.log)
-        elif isinstance(effect, effects.Leads | effects.Resigned):
+        elif isinstance(effect, effects.Leads | effects.LeadershipResigned):
             replica = self.replicas[effect.partition]
             if effect.partition.topic == OFFSETS_TOPIC:
                 change = lead_offsets if isinstance(effect, effects.Leads) else resign_offsets
@@ -239,7 +239,7 @@ class Board:
             self._forward(effect)
         elif isinstance(effect, effects.Forget):
             self.broker.effects.start(release_forwarded(self.broker, effect.end_offset, self._forgotten))
-        elif not isinstance(effect, effects.Left):
+        elif not isinstance(effect, effects.ShutdownReady):
             raise AssertionError(f"board {self.number}: {effect}")
 
     def _enter(self, effect: effects.Enter) -> None:
@@ -247,7 +247,7 @@ class Board:
         found, log = self.member.partitions.get(effect.partition), self.log(effect.partition)
         if self.alive and found is not None and effect.losses and effect.losses[0].end_offset is None:
             self.work(lambda: enter_unknown(log, effect.losses[0].epoch, effect.cause))
-            self.member.entered(effect.partition, effect.token, self.now_ms())
+            self.member.losses_recorded(effect.partition, effect.token, self.now_ms())
             return
         if not self.alive or found is None or found.cutting is None or found.cutting.token != effect.token:
             return
@@ -256,13 +256,13 @@ class Board:
             return
         lost_from = found.cutting.lost_from
         self.held[effect.partition] = self.work(lambda: enter(log, lost_from, effect.cause))
-        self.member.entered(effect.partition, effect.token, self.now_ms())
+        self.member.losses_recorded(effect.partition, effect.token, self.now_ms())
         self.carry_out()
 
     def _truncate(self, effect: effects.Truncate) -> None:
         log, entered = self.log(effect.partition), self.held.pop(effect.partition)
         resume_as(log, self.work(lambda: truncate(self.site.store, log, entered, self.broker.time.now())))
-        self.member.truncated(effect.partition, self.now_ms())
+        self.member.log_truncated(effect.partition, self.now_ms())
         self.cluster.loop.call_soon(self.site.dispatcher.logs_moved, log)
 
     def _start_anew(self, effect: effects.StartAnew) -> None:
@@ -270,20 +270,20 @@ class Board:
         log = self.log(partition)
         del self.held[partition]
         resume_as(log, self.work(lambda: start_anew(self.site.store, log, start_offset, self.broker.time.now())))
-        self.member.truncated(partition, self.now_ms())
+        self.member.log_truncated(partition, self.now_ms())
         self.cluster.loop.call_soon(self.site.dispatcher.logs_moved, log)
 
     def _reopen(self, effect: effects.Reopen) -> None:
         replica, now = self.replicas[effect.partition], self.broker.time.now()
         how = partial(reopen, self.site.store, replica.log, now, led_from=replica.led_from)
-        found = self.work(partial(how, may_recreate=effect.anew, kept_until=effect.kept_until))
+        found = self.work(partial(how, may_recreate=effect.may_recreate, kept_until=effect.kept_until))
         replica.log.go_on_as(found.log)
         replica.led_from = None
         self.site.dispatcher.is_back(replica.log)
         self.cluster.loop.call_soon(self._reopened, effect.partition)
 
     def _reopened(self, partition: PartitionId) -> None:
-        self.member.reopened(partition, self.now_ms())
+        self.member.log_reopened(partition, self.now_ms())
         self.carry_out()
 
     def _moved(self, partition: PartitionId) -> None:
@@ -298,7 +298,7 @@ class Board:
         self.broker.effects.start(forward(self.broker, effect.to, effect.turn, send, self.received))
 
     def _forgotten(self, done: bool) -> None:
-        self.member.forgotten(self.now_ms(), done=done)
+        self.member.entries_forgotten(self.now_ms(), done=done)
         self.carry_out()
 
     def _with_records(self, message: Message) -> Message:
@@ -337,7 +337,7 @@ class Board:
         self.cluster.loop.call_soon(self._opened, partition, topic_id, replica)
 
     def _opened(self, partition: PartitionId, topic_id: str, replica: Replica) -> None:
-        self.member.opened(partition, topic_id, replica, self.now_ms())
+        self.member.log_opened(partition, topic_id, replica, self.now_ms())
         self.carry_out()
 
     def _remove(self, partition: PartitionId) -> None:
@@ -381,7 +381,7 @@ class InCluster:
         prepare(self.ensemble)
         for number in range(1, boards + 1):
             self.add(number)
-        self.pass_until(lambda: all(each.member.standing is Standing.SERVING for each in self.boards.values()))
+        self.pass_until(lambda: all(each.member.standing is MembershipState.SERVING for each in self.boards.values()))
         self.settle()
 
     def add(self, number: int, disk: SimulatedDisk | None = None) -> Board:

@@ -44,16 +44,16 @@ class MembersAround:
     def lease_holds(self) -> bool:
         return True
 
-    def out(self, effect: Effect) -> None:
+    def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def token(self) -> int:
         return len(self.effects)
 
-    def hurry(self, partition: PartitionId) -> None:
+    def tick_until_calm(self, partition: PartitionId) -> None:
         self.hurried = partition
 
-    def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
+    def state_written(self, partition: PartitionId, state: PartitionState, version: int) -> None:
         self.told = state, version
 
     def ask(self, request: object, then: object) -> None:

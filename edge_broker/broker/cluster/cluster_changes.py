@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from edge_broker.broker.cluster_port import Told
-from edge_broker.cluster.controller import placed
+from edge_broker.cluster.controller import place_topic
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.producer_ids import ProducerIds
 from edge_broker.cluster.state.cluster_state import PartitionId, Topic
@@ -31,14 +31,14 @@ class ClusterChanges:
 
     def place(self, topic_id: str, partitions: int, factor: int, config: Mapping[str, str]) -> Topic:
         """Return a topic whose replicas are placed on registered brokers; ValueError: they are fewer than `factor`."""
-        return placed(topic_id, partitions, factor, config, self._member.registrations, self._member.image.topics)
+        return place_topic(topic_id, partitions, factor, config, self._member.registrations, self._member.image.topics)
 
     def place_more(self, name: str, partitions: int) -> Topic:
         """Return a topic with so many partitions in all, its present ones unchanged; ValueError."""
         topics = self._member.image.topics
         topic = topics[name]
         factor, more = len(topic.replicas[0]), partitions - len(topic.replicas)
-        new = placed(topic.topic_id, more, factor, topic.config, self._member.registrations, topics)
+        new = place_topic(topic.topic_id, more, factor, topic.config, self._member.registrations, topics)
         return topic._replace(replicas=(*topic.replicas, *new.replicas))
 
     def make_topic(self, name: str, topic: Topic, told: Told) -> None:

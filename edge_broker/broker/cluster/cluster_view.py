@@ -23,18 +23,19 @@ from itertools import chain
 from drupelet.addresses import is_loopback
 from edge_broker.broker.cluster.unreachable_brokers import ClosedPorts
 from edge_broker.broker.cluster_port import NOBODY, DescribedTopic, Node
-from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.member import ClusterMember, MembershipState
 from edge_broker.cluster.partition.election import is_offline, may_take_over
 from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionId, PartitionState, Topic
 from edge_broker.configuration.config import Endpoint
 from edge_broker.storage.metadata.topic_record import id_of
 
 NOT_YET = {
-    Standing.APART: "not a member of the cluster yet: it is about to register",
-    Standing.REGISTERING: "not a member of the cluster yet: it registers",
-    Standing.WAITING: "not a member of the cluster yet: a broker of its id is registered, most likely its former life",
-    Standing.RECORDING: "not a member of the cluster yet: its registration is being written to its disk",
-    Standing.READING: "not a member of the cluster yet: it reads what there is",
+    MembershipState.APART: "not a member of the cluster yet: it is about to register",
+    MembershipState.REGISTERING: "not a member of the cluster yet: it registers",
+    MembershipState.WAITING: "not a member of the cluster yet: a broker of its id is registered, "
+    "most likely its former life",
+    MembershipState.RECORDING: "not a member of the cluster yet: its registration is being written to its disk",
+    MembershipState.READING: "not a member of the cluster yet: it reads what there is",
 }
 
 
@@ -74,7 +75,7 @@ class ClusterView:
     @property
     def serves(self) -> bool:
         """Whether this broker is a member now, and knows the cluster's topics."""
-        return self.member.standing is Standing.SERVING
+        return self.member.standing is MembershipState.SERVING
 
     @property
     def knows(self) -> bool:
@@ -88,7 +89,7 @@ class ClusterView:
             return f"not a member of the cluster: {self.contradiction}"
         member = self.member
         if not member.connected:
-            if member.standing is not Standing.SERVING:
+            if member.standing is not MembershipState.SERVING:
                 return "not a member of the cluster: there is no session with ZooKeeper; see zookeeper.connect"
             if not member.lease_holds():
                 return "ZooKeeper does not answer, so nothing is acknowledged: another broker may lead by now"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.znodes.security_znode import Found, SecurityNode, Standing
+from edge_broker.cluster.znodes.security_znode import NodeReading, NodeState, SecurityNode
 
 
 class SecurityAccess:
@@ -18,15 +18,15 @@ class SecurityAccess:
         self._member, self._carry_out = member, carry_out
         self._shared: SecurityNode | None = None
 
-    def share(self, on_read: Callable[[Found], None]) -> None:
+    def share(self, on_read: Callable[[NodeReading], None]) -> None:
         """Have users and ACLs be the cluster's; `on_read` gets them whenever they are read."""
         self._shared = self._member.share_security(on_read)
 
-    def write(self, data: bytes, found: Found, held: Callable[[bool], None]) -> None:
+    def write(self, data: bytes, found: NodeReading, held: Callable[[bool], None]) -> None:
         """Replace what was found; `held` is called once it is certain whether the write holds."""
-        if found.standing is Standing.NEVER_MADE:
+        if found.standing is NodeState.NEVER_MADE:
             self._node.make(data, held)
-        elif found.standing is Standing.LOST:
+        elif found.standing is NodeState.LOST:
             self._node.make_again(data, held)
         else:
             self._node.write(data, found.version, held)
@@ -34,7 +34,7 @@ class SecurityAccess:
 
     def read_again(self) -> None:
         """Read again what could not be read; after a while."""
-        self._node.again()
+        self._node.retry()
         self._carry_out()
 
     @property

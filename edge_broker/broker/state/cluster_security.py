@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from drupelet.printable import shell_word
 from drupelet.quantities import quantity_text
 from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
-from edge_broker.cluster.znodes.security_znode import Found, Standing
+from edge_broker.cluster.znodes.security_znode import NodeReading, NodeState
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.security.acls import Acls
 from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author
@@ -55,10 +55,10 @@ WAIT_MS = 15_000
 RESTORED = 1 << 20  # generations between the restored one and the latest that any broker may have seen
 RESTORE = "once it is sure that nobody else shall get in, run"
 _WRONG = {
-    Standing.LOST: "the cluster's znode /security/state is gone; restore the ensemble's data, or",
-    Standing.FOREIGN: "the znode /security/state was there before the cluster made it: see who has put it there, and "
+    NodeState.LOST: "the cluster's znode /security/state is gone; restore the ensemble's data, or",
+    NodeState.FOREIGN: "the znode /security/state was there before the cluster made it: see who has put it there, and "
     "remove it and /security",
-    Standing.BARRED: "this broker may not have the znode /security/state: see edge.zookeeper.digest.file",
+    NodeState.BARRED: "this broker may not have the znode /security/state: see edge.zookeeper.digest.file",
 }
 
 Edit = Callable[[SecurityState], SecurityState]
@@ -123,7 +123,7 @@ class SharedSecurity:
         own = store.state
         self._own = own if own.generation == OWN and not own.damage else SecurityState()
         self._state: SecurityState | None = None  # the cluster's, once it is known and sound
-        self._found: Found | None = None
+        self._found: NodeReading | None = None
         self._damaged = ""
         self._changes: deque[_Change] = deque()
         self._under_way = self._pushing = self._looking = False
@@ -152,20 +152,20 @@ class SharedSecurity:
 
     # what is read
 
-    def znode_read(self, found: Found) -> None:
+    def znode_read(self, found: NodeReading) -> None:
         """The znode was read."""
-        if found == self._found and found.standing is Standing.THERE:
+        if found == self._found and found.standing is NodeState.THERE:
             return
         self._found = found
-        if found.standing is Standing.THERE and found.data == self._writing:
+        if found.standing is NodeState.THERE and found.data == self._writing:
             return  # the write in progress goes on
-        if found.standing is Standing.THERE:
+        if found.standing is NodeState.THERE:
             self._start(partial(self._take_in, found.data), partial(self._have, found))
-        elif found.standing is Standing.NEVER_MADE and self._store.state.generation == OWN and self._makes < TRIES_MAX:
+        elif found.standing is NodeState.NEVER_MADE and self._store.state.generation == OWN and self._makes < TRIES_MAX:
             self._makes += 1
             self._start(partial(self._made_of, self._own), partial(self._make, found))
         else:
-            self._close(_WRONG.get(found.standing, _WRONG[Standing.LOST]))
+            self._close(_WRONG.get(found.standing, _WRONG[NodeState.LOST]))
 
     def _start(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         """Work that a reading needs; changes wait for it."""
@@ -190,7 +190,7 @@ class SharedSecurity:
         secret = own.secret or self._store.new_secret()
         return encode_znode(own._replace(secret=secret, generation=int(own.has_any), exposed=""))
 
-    def _make(self, found: Found, data: object) -> None:
+    def _make(self, found: NodeReading, data: object) -> None:
         assert isinstance(data, bytes)
         if self._found is found:
             self._znode.write(data, found, lambda _: None)  # what became of it is read
@@ -229,7 +229,7 @@ class SharedSecurity:
             return str(fault)
         return ""
 
-    def _have(self, found: Found, taken: object) -> None:
+    def _have(self, found: NodeReading, taken: object) -> None:
         assert isinstance(taken, _ReadState)
         if self._found is not found:
             return  # a newer one is on its way
@@ -260,7 +260,7 @@ class SharedSecurity:
     def _close(self, why: str) -> None:
         """Take all permissions from all users, until it is repaired."""
         self._state, self._damaged = None, why
-        mended = self._found is not None and self._found.standing in (Standing.FOREIGN, Standing.BARRED)
+        mended = self._found is not None and self._found.standing in (NodeState.FOREIGN, NodeState.BARRED)
         damage = why if mended else f"{why} {RESTORE} {self._restore_command} on one board"
         self._use(SecurityState(damage=damage), Acls())
         for change in [each for each in self._changes if not each.restores]:
@@ -330,7 +330,9 @@ class SharedSecurity:
         self._store.log_intent(before, after, change.author)
         return after, data
 
-    def _send(self, change: _Change, found: Found, before: SecurityState, after: SecurityState, data: bytes) -> None:
+    def _send(
+        self, change: _Change, found: NodeReading, before: SecurityState, after: SecurityState, data: bytes
+    ) -> None:
         if self._found is not found or change not in self._changes:
             self._step()  # another broker was first, which is known already
             return
@@ -350,7 +352,7 @@ class SharedSecurity:
         else:
             self._end(change, Refusal(ErrorCode.REQUEST_TIMED_OUT, "others change users and ACLs again and again"))
 
-    def _keep_copy(self, change: _Change, after: SecurityState, found: Found) -> None:
+    def _keep_copy(self, change: _Change, after: SecurityState, found: NodeReading) -> None:
         """It holds: have the copy written, then go by it."""
 
         def keep() -> _ReadState:
@@ -414,7 +416,7 @@ class SharedSecurity:
             return  # nothing has changed since
         if wanted.restore and not self._damaged:
             wanted = wanted._replace(restore=False)
-        can_be_restored = self._found.standing in (Standing.THERE, Standing.LOST, Standing.NEVER_MADE)
+        can_be_restored = self._found.standing in (NodeState.THERE, NodeState.LOST, NodeState.NEVER_MADE)
         if self._damaged and not (wanted.restore and can_be_restored):
             return
         self._pushing, as_read = True, self._store.state.wanted

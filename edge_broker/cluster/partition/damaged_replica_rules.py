@@ -45,5 +45,5 @@ def without_damaged(
         return state._replace(leader_epoch=next_epoch(state.leader)) if counted else state
     if not steps_back(state, damaged=True):
         return state
-    left = election.without(state, broker)
+    left = election.without_broker(state, broker)
     return left._replace(leader_epoch=next_epoch(left.leader))

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Registration
-from edge_broker.cluster.state.isr_rules import changed
+from edge_broker.cluster.state.isr_rules import changed_isr
 
 Registrations = Mapping[int, Registration]
 
@@ -49,7 +49,7 @@ def may_serve(state: PartitionState, entry: InSyncReplica, registrations: Regist
     return is_there(entry, registrations) and not is_offline(state, entry.broker, registrations)
 
 
-class Known(Protocol):
+class LivenessView(Protocol):
     """A broker's knowledge of registered brokers."""
 
     @property
@@ -60,7 +60,7 @@ class Known(Protocol):
         """Whether a registration has ended for certain; None: no broker."""
 
 
-def may_take_over(state: PartitionState, broker: int, known: Known) -> bool:
+def may_take_over(state: PartitionState, broker: int, known: LivenessView) -> bool:
     """Whether a member of the in-sync set may be handed the lead: it is not known to be gone, nor that it cannot."""
     return not known.is_gone(state.entry(broker)) and not is_offline(state, broker, known.registrations)
 
@@ -73,14 +73,14 @@ def candidates(state: PartitionState, replicas: Sequence[int], registrations: Re
     return tuple(entry.broker for entry in may)
 
 
-def claimed(
+def with_leader(
     state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int, epoch: int
 ) -> PartitionState:
     """Return the state in which this broker leads, in `epoch`."""
     others = [each for each in state.in_sync if each.broker != me.broker]
     gone = tuple(each for each in others if not may_serve(state, each, registrations))
     claim = state._replace(leader=me.broker, leader_epoch=epoch)
-    return claim.naming(changed(state.in_sync, (me,), gone, (), needed))
+    return claim.naming(changed_isr(state.in_sync, (me,), gone, (), needed))
 
 
 def claimed_unclean(state: PartitionState, me: InSyncReplica, epoch: int) -> PartitionState:
@@ -88,20 +88,20 @@ def claimed_unclean(state: PartitionState, me: InSyncReplica, epoch: int) -> Par
     return state._replace(leader=me.broker, leader_epoch=epoch, in_sync=(me,), offline=())
 
 
-def without(state: PartitionState, broker: int) -> PartitionState:
+def without_broker(state: PartitionState, broker: int) -> PartitionState:
     """The state without a broker whose disk is not the one that the in-sync set names, or whose log is offline."""
     rest = tuple(each for each in state.in_sync if each.broker != broker)
-    return resigned(state, broker).naming(rest)
+    return without_leader(state, broker).naming(rest)
 
 
-def resigned(state: PartitionState, broker: int) -> PartitionState:
+def without_leader(state: PartitionState, broker: int) -> PartitionState:
     """The state in which a broker does not lead."""
     return state._replace(leader=NO_LEADER) if state.leader == broker else state
 
 
 def offline(state: PartitionState, me: InSyncReplica) -> PartitionState:
     """The state in which a member has said that its log is offline; it does not lead."""
-    said, before = OfflineLog(me.broker, me.epoch), resigned(state, me.broker)
+    said, before = OfflineLog(me.broker, me.epoch), without_leader(state, me.broker)
     if said in state.offline:
         return before
     return before._replace(offline=(*online(before, me.broker).offline, said))

@@ -32,7 +32,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TypeAlias
 
-from edge_broker.cluster.effects import CutDamage, Lost, PassOver, StartAnew, Truncate
+from edge_broker.cluster.effects import CutDamage, LostRange, PassOver, StartAnew, Truncate
 from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId
 from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH, ReplicaLog, last_epoch
@@ -113,14 +113,14 @@ def truncation_end(log: ReplicaLog, diverging: EpochEnd) -> int:
     return max(log.log_start_offset, min(diverging.end_offset, own_end))
 
 
-def lost_by(log: ReplicaLog, end_offset: int) -> tuple[Lost, ...]:
+def lost_by(log: ReplicaLog, end_offset: int) -> tuple[LostRange, ...]:
     """The records that a truncation removes, by epoch: they may have been acknowledged at acks=1."""
     lost, first = [], end_offset
     while first < log.log_end_offset:
         epoch = log.epochs.at(first)
         later = [start for _, start in log.epochs.starts if start > first]
         end = min(later[0] if later else log.log_end_offset, log.log_end_offset)
-        lost.append(Lost(epoch, first, end))
+        lost.append(LostRange(epoch, first, end))
         first = end
     return tuple(lost)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from edge_broker.cluster.partition.election import Known, may_take_over
+from edge_broker.cluster.partition.election import LivenessView, may_take_over
 from edge_broker.cluster.partition.leader_state import Follower
 from edge_broker.cluster.partition.room import KNOWN_MS, has_kept_room, has_room
 from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionState
@@ -48,7 +48,7 @@ class LeadRequests:
         self._since_ms.clear()
 
 
-class Member(Known, Protocol):
+class Member(LivenessView, Protocol):
     """The member that the partition belongs to."""
 
     now_ms: float

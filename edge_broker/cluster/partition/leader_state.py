@@ -123,7 +123,7 @@ class Leading:
         self.followers: dict[int, Follower] = {}
         self.closed: dict[InSyncReplica, float] = {}  # whose port was found closed, and when; until they fetch
 
-    def fetched(
+    def fetch_received(
         self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float, *, in_sync: bool, is_new: bool = True
     ) -> EpochEnd | None:
         """Take a fetch of this epoch in; where the follower's log diverges, if it does.
@@ -208,7 +208,7 @@ class Leading:
                 found.append(follower.replica)
         return tuple(found)
 
-    def gone(self, state: PartitionState, registrations: Registrations) -> InSync:
+    def gone_members(self, state: PartitionState, registrations: Registrations) -> InSync:
         """Members whose registration has ended, whose port is closed, or whose log is offline."""
         return tuple(
             each
@@ -245,5 +245,5 @@ class Leading:
 
     def healthy(self, state: PartitionState, registrations: Registrations, now_ms: float, lag_ms_max: float) -> int:
         """Members that are there and keep up, this one included: what min.insync.replicas is compared with."""
-        bad = {*self.gone(state, registrations), *self.slow(state, now_ms, lag_ms_max)}
+        bad = {*self.gone_members(state, registrations), *self.slow(state, now_ms, lag_ms_max)}
         return sum(each not in bad for each in state.in_sync)

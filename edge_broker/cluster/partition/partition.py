@@ -35,20 +35,20 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from edge_broker.cluster.effects import (
-    Advance,
+    AdvanceHighWatermark,
     Append,
     BeginEpoch,
     CutDamage,
     Effect,
     Enter,
+    LeadershipResigned,
     Leads,
-    Lost,
+    LostRange,
     Objects,
     OwnUp,
     PassOver,
     RemoveFront,
     Reopen,
-    Resigned,
     Send,
     StartAnew,
     Truncate,
@@ -84,7 +84,7 @@ from edge_broker.cluster.state.cluster_state import (
     PartitionState,
     Topic,
 )
-from edge_broker.cluster.state.isr_rules import changed, high_watermark
+from edge_broker.cluster.state.isr_rules import changed_isr, high_watermark
 from edge_broker.cluster.state.lines import UNMARKED_LINE, next_epoch
 from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH, ReplicaLog, epoch_end, last_epoch
 from edge_broker.cluster.znodes.partition_state_write import AskThen, StateWrite
@@ -138,7 +138,7 @@ LEADS = (Role.LEADING, Role.HANDING_OVER)
 CALM = (Role.LEADING, Role.FOLLOWING)
 
 
-class Surroundings(Protocol):
+class MemberContext(Protocol):
     """The member that a partition belongs to."""
 
     identity: Identity
@@ -158,16 +158,16 @@ class Surroundings(Protocol):
     def lease_holds(self) -> bool:
         """Whether no broker can have learnt that this broker is gone."""
 
-    def out(self, effect: Effect) -> None:
+    def emit(self, effect: Effect) -> None:
         """Want something done."""
 
     def token(self) -> int:
         """A number that was not given before."""
 
-    def hurry(self, partition: PartitionId) -> None:
+    def tick_until_calm(self, partition: PartitionId) -> None:
         """Give this partition each tick, until it is calm."""
 
-    def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
+    def state_written(self, partition: PartitionId, state: PartitionState, version: int) -> None:
         """A change of a state has settled: this holds, whatever was read before."""
 
 
@@ -184,11 +184,11 @@ class Partition:
     """One replica."""
 
     def __init__(
-        self, partition: PartitionId, topic: Topic, log: ReplicaLog, around: Surroundings, ask: AskThen
+        self, partition: PartitionId, topic: Topic, log: ReplicaLog, member: MemberContext, ask: AskThen
     ) -> None:
-        self.partition, self.topic, self.log, self._around = partition, topic, log, around
+        self.partition, self.topic, self.log, self._member = partition, topic, log, member
         self.replicas = topic.replicas[partition.partition]
-        self.needed = topic.needed(partition.partition)
+        self.needed = topic.disks_needed(partition.partition)
         self.state: PartitionState | None = None
         self.version = -1
         self.role = Role.IDLE
@@ -202,12 +202,12 @@ class Partition:
         self._kept_until: int | None = None  # as of Reopen, once the leader has said so
         self._ask_due_ms = 0.0
         self._counted_epoch = NONE  # the last one in which a fetch of this log may have been counted
-        self._write = StateWrite(partition, topic.topic_id, ask, self._settled)
+        self._write = StateWrite(partition, topic.topic_id, ask, self._write_ended)
         self._refused_until_ms = 0.0
         self._unclean: Unclean | None = None
         self._gone_version = -1  # the state whose leader was seen to be gone, and when
         self._gone_ms = 0.0
-        self._transfer = LeadTransfer(around)
+        self._transfer = LeadTransfer(member)
         self._full_ms = float("-inf")  # when this disk was seen full last
         self._leaves = False
         self._log_id = LogId(topic.topic_id, partition.partition)
@@ -217,8 +217,8 @@ class Partition:
         """The topic has another configuration, or more partitions; it still gives this broker a replica of this one."""
         self.topic = topic
         self.replicas = topic.replicas[self.partition.partition]
-        self.needed = topic.needed(self.partition.partition)
-        self._around.hurry(self.partition)
+        self.needed = topic.disks_needed(self.partition.partition)
+        self._member.tick_until_calm(self.partition)
 
     # what is certain
 
@@ -228,49 +228,49 @@ class Partition:
             if self.leading is not None and self.state is not None:
                 self.leading.leaves(self.state, state)
             self.state, self.version = state, version
-            self._around.hurry(self.partition)
+            self._member.tick_until_calm(self.partition)
             self.reconcile()
 
-    def _settled(self, state: PartitionState | None, version: int) -> None:
+    def _write_ended(self, state: PartitionState | None, version: int) -> None:
         if state is None:
             self.stop()
             return
         self._rest_behind_a_refusal()
-        self._around.wrote(self.partition, state, version)
+        self._member.state_written(self.partition, state, version)
         self.take_in(state, version)
-        self._around.hurry(self.partition)  # a write that had to wait for this one may be due
+        self._member.tick_until_calm(self.partition)  # a write that had to wait for this one may be due
         self.reconcile()
         self._go_on_handing_over()
 
     def _rest_behind_a_refusal(self) -> None:
-        settings, refusals = self._around.settings, self._write.refusals
+        settings, refusals = self._member.settings, self._write.refusals
         rest_ms = min(settings.refused_ms * 2.0 ** min(refusals - 1, 16), settings.refused_ms_max) if refusals else 0.0
-        self._refused_until_ms = self._around.now_ms + rest_ms
+        self._refused_until_ms = self._member.now_ms + rest_ms
 
     @property
     def _writes(self) -> bool:
         """Whether a change of the state is in progress, or was refused a moment ago."""
-        return self._write.busy or self._around.now_ms < self._refused_until_ms
+        return self._write.busy or self._member.now_ms < self._refused_until_ms
 
     def stop(self) -> None:
         """The session has ended, or the topic: nothing holds any more."""
         self._write.stop()
         self._refused_until_ms = 0.0
         self.state, self.version = None, -1
-        self._become(Role.IDLE)
+        self._enter_role(Role.IDLE)
         if self.cutting is not None and self.cutting.step is Step.ENTERING:
             self.cutting = None
 
-    def _become(self, role: Role) -> None:
+    def _enter_role(self, role: Role) -> None:
         led, leads = self.role in LEADS, role in LEADS
         self.role = role
         if role not in CALM:
-            self._around.hurry(self.partition)
+            self._member.tick_until_calm(self.partition)
         if leads and not led:
             assert self.leading is not None
-            self._around.out(Leads(self.partition, self.leading.epoch))
+            self._member.emit(Leads(self.partition, self.leading.epoch))
         elif led and not leads:
-            self._around.out(Resigned(self.partition))
+            self._member.emit(LeadershipResigned(self.partition))
         if role not in (Role.BEGINNING, *LEADS):
             self.leading = None
         if role is not Role.FOLLOWING:
@@ -280,21 +280,21 @@ class Partition:
 
     def reconcile(self) -> None:
         """Do what the state asks for; may be called at any time."""
-        state, me = self.state, self._around.identity.broker
-        if state is None or not self._around.identity.epochs:
+        state, me = self.state, self._member.identity.broker
+        if state is None or not self._member.identity.epochs:
             return
-        if self._around.connected:
-            self._write.connected()
+        if self._member.connected:
+            self._write.session_connected()
         if not self._may_act(state):
             self._object(state)
             return
         if self.leading is not None and not self._leads_by(state):
-            self._become(Role.IDLE)
+            self._enter_role(Role.IDLE)
         if not self._writes and (wished := self._leaving(state)) != state:
             self._change(wished)
         if self._may_lead(state):
             self._begin(state)
-        elif self._around.is_gone(state.entry(state.leader)):
+        elif self._member.is_gone(state.entry(state.leader)):
             self._without_leader(state)
         elif state.leader != me:
             self._follow(state.leader, state.leader_epoch)
@@ -303,7 +303,7 @@ class Partition:
 
     def _may_act(self, state: PartitionState) -> bool:
         """Whether the state is of the line of the kept one; it is kept, then."""
-        lines = self._around.lines
+        lines = self._member.lines
         if lines is None:
             return True
         if not lines.may_act(self._log_id, state):
@@ -313,66 +313,66 @@ class Partition:
 
     def _object(self, state: PartitionState) -> None:
         """Neither lead, follow nor truncate; say so in the state, and tell it once the state has it."""
-        lines = self._around.lines
+        lines = self._member.lines
         assert lines is not None
-        self._become(Role.IDLE)
+        self._enter_role(Role.IDLE)
         self._unclean = None
         if self.cutting is not None and self.cutting.step is Step.ENTERING:
             self.cutting = None
-        mine = next((each for each in state.objections if each.broker == self._around.identity.broker), None)
+        mine = next((each for each in state.objections if each.broker == self._member.identity.broker), None)
         wished = lines.with_objection(self._log_id, state)
         if wished != state:
-            if not self._writes and self._around.connected:
+            if not self._writes and self._member.connected:
                 self._change(wished)
         elif mine is not None and mine.state_id != self._objected_to:
             self._objected_to = mine.state_id
-            self._around.out(Objects(self.partition, lines.relation(self._log_id, state)))
+            self._member.emit(Objects(self.partition, lines.relation(self._log_id, state)))
 
     @property
     def _is_kept(self) -> bool:
         """Whether the disk has the state by which this replica acts, synced."""
-        lines, state = self._around.lines, self.state
+        lines, state = self._member.lines, self.state
         return lines is None or (state is not None and lines.is_kept(self._log_id, state))
 
     @property
     def _state_id(self) -> str:
         """The id of the state of now, as fetches report it once it is kept; "" where this broker knows no lines."""
-        return self.state.line.state_id if self._around.lines is not None and self.state is not None else ""
+        return self.state.line.state_id if self._member.lines is not None and self.state is not None else ""
 
     def _counts(self, follower: Follower) -> bool:
         """Whether a follower's disk has kept the state by which this leader acts."""
-        lines, state_id = self._around.lines, follower.state_id
+        lines, state_id = self._member.lines, follower.state_id
         return lines is None or state_id == self._state_id or (not state_id and lines.older_release)
 
     def state_kept(self) -> None:
         """The disk has kept another state of this partition."""
-        self._around.hurry(self.partition)
+        self._member.tick_until_calm(self.partition)
         self.reconcile()
-        self.advance()
+        self.advance_high_watermark()
 
-    def _change(self, wished: PartitionState) -> None:
+    def _change(self, wanted_state: PartitionState) -> None:
         """Replace the state of now."""
-        lines, state = self._around.lines, self.state
+        lines, state = self._member.lines, self.state
         assert state is not None
         if lines is not None:
-            wished = lines.following(state, wished, self._around.registrations)
+            wanted_state = lines.following(state, wanted_state, self._member.registrations)
         else:
-            wished = wished._replace(line=UNMARKED_LINE, objections=())  # as a release that knows neither
-        self._write.begin(wished, self.version)
+            wanted_state = wanted_state._replace(line=UNMARKED_LINE, objections=())  # as a release that knows neither
+        self._write.begin(wanted_state, self.version)
 
     def _next_epoch(self, leader: int) -> int:
         """Return the next epoch in which a broker may lead; NO_LEADER: in which no broker does."""
         assert self.state is not None
         epoch, own = self.state.leader_epoch, self.log.epochs
-        if self._around.lines is None:
+        if self._member.lines is None:
             return epoch + 1
-        if leader == self._around.identity.broker:
+        if leader == self._member.identity.broker:
             epoch = max(epoch, own.latest)  # this disk may have led in an epoch that the state does not know
         return next_epoch(epoch, leader, self.replicas)
 
     def _leads_by(self, state: PartitionState) -> bool:
         epoch = self.leading.epoch if self.leading is not None else None
-        led = (state.leader, state.leader_epoch) == (self._around.identity.broker, epoch)
+        led = (state.leader, state.leader_epoch) == (self._member.identity.broker, epoch)
         return led and self._may_serve(state)
 
     def _may_serve(self, state: PartitionState) -> bool:
@@ -380,7 +380,7 @@ class Partition:
 
     def _leaving(self, state: PartitionState) -> PartitionState:
         """The state as it should be where this broker's disk is not the one that is named, or its log is offline."""
-        me = self._around.identity.broker
+        me = self._member.identity.broker
         entry = state.entry(me)
         if self.log.online and self.log.has_missing and (entry is None or self._is_mine(entry)):
             counted = self._counted_epoch >= state.leader_epoch
@@ -390,24 +390,24 @@ class Partition:
         if not self._is_mine(entry):
             # the last one that is named stays: its disk has what counts, and may be put back
             leaves = len(state.in_sync) > 1 or self.topic.may_elect_unclean
-            return election.without(state, me) if leaves else election.resigned(state, me)
+            return election.without_broker(state, me) if leaves else election.without_leader(state, me)
         if self.log.online:
             state = election.online(state, me)
-            return election.without(state, me) if self._leaves and self.may_leave else state
+            return election.without_broker(state, me) if self._leaves and self.may_leave else state
         if len(state.in_sync) > (1 if self.log.missing else self.needed):
-            return election.without(state, me)
+            return election.without_broker(state, me)
         # what counts is on its disk, and may be readable again: it stays named, and says that it cannot serve now
-        return election.offline(state, self._around.identity.replica)
+        return election.offline(state, self._member.identity.replica)
 
     def _is_mine(self, entry: InSyncReplica) -> bool:
         """Whether an entry speaks of this very log; of one that may lack records, only if no other is named."""
-        if not self._around.identity.is_named_by(entry):
+        if not self._member.identity.is_named_by(entry):
             return False
         assert self.state is not None
         return not self.log.may_lack(entry.epoch) or self.state.in_sync == (entry,)
 
     def _may_lead(self, state: PartitionState) -> bool:
-        identity = self._around.identity
+        identity = self._member.identity
         named = state.leader == identity.broker and state.entry(identity.broker) == identity.replica
         return named and self._may_serve(state)
 
@@ -416,31 +416,31 @@ class Partition:
     def _begin(self, state: PartitionState) -> None:
         if self.log.has_missing and not self._owns_up:
             self._owns_up = True  # no other replica has it
-            self._around.out(OwnUp(self.partition))
+            self._member.emit(OwnUp(self.partition))
         if self.leading is not None:
             return  # it leads this epoch already
         if self.cutting is not None:
             if self.cutting.step is Step.TRUNCATING:
-                return  # `truncated` comes back here
+                return  # `log_truncated` comes back here
             self.cutting = None
         if not self._is_kept:
             return  # `state_kept` comes back here
         if self.log.busy or self.log.has_missing:
             return  # `log_moved`, or `owned_up`, comes back here: what is being written is of an epoch before
         self._unclean = None
-        self._become(Role.BEGINNING)
+        self._enter_role(Role.BEGINNING)
         start = self.log.log_end_offset
         self.high_watermark = min(self.high_watermark, start)
-        self.leading = Leading(self._around.identity.replica, state.leader_epoch, start, self._around.now_ms)
+        self.leading = Leading(self._member.identity.replica, state.leader_epoch, start, self._member.now_ms)
         self._transfer.begin_epoch()
-        self._around.out(BeginEpoch(self.partition, state.leader_epoch))
+        self._member.emit(BeginEpoch(self.partition, state.leader_epoch))
 
     def epoch_begun(self, epoch: int) -> None:
         """The epoch's entry is on the disk."""
         if self.role is Role.BEGINNING and self.leading is not None and self.leading.epoch == epoch:
-            self._become(Role.LEADING)
-            self.leading.began_ms = self._around.now_ms
-            self.advance()
+            self._enter_role(Role.LEADING)
+            self.leading.began_ms = self._member.now_ms
+            self.advance_high_watermark()
 
     def owned_up(self) -> None:
         """The missing ranges are in the ledger, or could not be written."""
@@ -449,19 +449,19 @@ class Partition:
 
     def fetch_from(self, fetch: ReplicaFetch, *, is_new: bool = True) -> ReplicaFetched:
         """Answer a follower; not `is_new`: its fetch waits, and is only evaluated again."""
-        follower, me = fetch.replica.broker, self._around.identity.broker
+        follower, me = fetch.replica.broker, self._member.identity.broker
         if self.leading is None or self.role not in LEADS or follower == me or follower not in self.replicas:
             return fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         error = epoch_error(fetch.leader_epoch, self.leading.epoch)
         if error is not ErrorCode.NONE:
             return fetch.answer(error)
-        registered = self._around.registrations.get(follower)
+        registered = self._member.registrations.get(follower)
         if registered is None or registered.replica != fetch.replica:
             # A false claim of a later registration would otherwise shut the follower out of this epoch. A follower
             # whose registration this broker has not read yet asks again.
             return fetch.answer(ErrorCode.STALE_BROKER_EPOCH)
         in_sync = self._may_be_named(follower)
-        diverging = self.leading.fetched(fetch, self.log, self._around.now_ms, in_sync=in_sync, is_new=is_new)
+        diverging = self.leading.fetch_received(fetch, self.log, self._member.now_ms, in_sync=in_sync, is_new=is_new)
         if diverging is not None:
             return fetch.answer()._replace(diverging=diverging)
         if is_removed(self.log, fetch.last_fetched_epoch, fetch.fetch_offset):
@@ -469,7 +469,7 @@ class Partition:
             differ = None if is_known(self.log, fetch.last_fetched_epoch) else EpochEnd(NONE, start)
             return fetch.answer(ErrorCode.OFFSET_OUT_OF_RANGE)._replace(log_start_offset=start, diverging=differ)
         self.keep_in_sync()
-        self.advance()
+        self.advance_high_watermark()
         if is_new and self.role is Role.LEADING and self._transfer.decide(follower, self.leading.followers):
             self.hand_over(follower, on_request=True)
         self._go_on_handing_over()
@@ -485,9 +485,9 @@ class Partition:
         end = self.log.lost_until(offset)
         return EpochEnd(self.log.epochs.at(end - 1), end) if end > offset else None
 
-    def advance(self) -> None:
+    def advance_high_watermark(self) -> None:
         """Let the high watermark go as far as it may."""
-        if self.leading is None or self.role not in LEADS or self.state is None or not self._around.lease_holds():
+        if self.leading is None or self.role not in LEADS or self.state is None or not self._member.lease_holds():
             return
         if not self._is_kept:
             return  # `state_kept` comes back here
@@ -500,21 +500,21 @@ class Partition:
         )
         if mark > self.high_watermark:
             self.high_watermark = mark
-            self._around.out(Advance(self.partition, mark))
+            self._member.emit(AdvanceHighWatermark(self.partition, mark))
 
     def keep_in_sync(self) -> None:
         """Write the in-sync set that should be, where it is another one; one change at a time."""
         state, leading = self.state, self.leading
         if leading is None or self.role not in LEADS or state is None or self._writes:
             return
-        around = self._around
+        around = self._member
         if not around.connected:
             return
         where = self.topic, self.partition.partition
         joining = leading.joining(*where, around.registrations, self.high_watermark, self._counts)
-        gone = leading.gone(state, around.registrations)
+        gone = leading.gone_members(state, around.registrations)
         slow = leading.slow(state, around.now_ms, around.settings.lag_ms_max)
-        wished = changed(state.in_sync, joining, gone, slow, self.needed)
+        wished = changed_isr(state.in_sync, joining, gone, slow, self.needed)
         if wished != state.in_sync:
             self._change(state.naming(wished))
 
@@ -522,19 +522,19 @@ class Partition:
         """The port of a broker with this registration is closed: most likely it is dead, and is not waited for."""
         if self.leading is not None and self.state is not None:
             members = (each for each in self.state.in_sync if (each.broker, each.epoch) == (broker, epoch))
-            self.leading.closed.update(dict.fromkeys(members, self._around.now_ms))
+            self.leading.closed.update(dict.fromkeys(members, self._member.now_ms))
             self.keep_in_sync()
 
     def leads_unproved(self) -> bool:
         """Whether this broker leads as far as it knows, and cannot know it while its lease is not proved."""
         leads = self.role is Role.LEADING and self.leading is not None and self.state is not None
-        return leads and not self._around.lease_holds()
+        return leads and not self._member.lease_holds()
 
     def append_error(self, *, all_in_sync: bool) -> ErrorCode:
         """Whether a produce may be appended; `all_in_sync`: acks=all."""
         if self.role is not Role.LEADING or self.leading is None or self.state is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        around = self._around
+        around = self._member
         if not around.lease_holds():
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         healthy = self.leading.healthy(self.state, around.registrations, around.now_ms, around.settings.lag_ms_max)
@@ -550,13 +550,13 @@ class Partition:
 
     # handing over
 
-    def heirs(self, given: Mapping[int, int]) -> tuple[int, ...]:
+    def possible_leaders(self, given: Mapping[int, int]) -> tuple[int, ...]:
         """Return possible leaders: with space and the most records first; of equal ones the one `given` fewest."""
         if self.leading is None or self.state is None:
             return ()
-        ends, me = self.leading.ends(0), self._around.identity.broker
+        ends, me = self.leading.ends(0), self._member.identity.broker
         others = [each for each in self.state.in_sync if each.broker != me]
-        members = [each for each in others if election.may_take_over(self.state, each.broker, self._around)]
+        members = [each for each in others if election.may_take_over(self.state, each.broker, self._member)]
         order = self.replicas.index
         full = {each.replica for each in self.leading.followers.values() if each.keeps_out}
         members.sort(key=lambda each: (each in full, -ends.get(each, 0), given.get(each.broker, 0), order(each.broker)))
@@ -566,15 +566,15 @@ class Partition:
         """Let another in-sync replica lead as soon as it has everything; False: it cannot."""
         if not self._may_hand_over(to):
             return False
-        self._become(Role.HANDING_OVER)
-        self._transfer.begin(to, self._around.settings.hand_over_ms_max, on_request=on_request)
+        self._enter_role(Role.HANDING_OVER)
+        self._transfer.begin(to, self._member.settings.hand_over_ms_max, on_request=on_request)
         self._go_on_handing_over()
         return True
 
     def _may_hand_over(self, to: int) -> bool:
-        state, me = self.state, self._around.identity.broker
+        state, me = self.state, self._member.identity.broker
         may = self.role is Role.LEADING and state is not None and to != me
-        return may and state is not None and election.may_take_over(state, to, self._around)
+        return may and state is not None and election.may_take_over(state, to, self._member)
 
     def hand_over_on_request(self, to: int) -> bool:
         """Do the same once a new fetch shows that the replica has kept room; False: it cannot, or was full."""
@@ -584,12 +584,12 @@ class Partition:
     def _look_at_room(self) -> None:
         """Keep in mind when this disk was seen full last: a later leader cannot know."""
         if self.log.full:
-            self._full_ms = self._around.now_ms
+            self._full_ms = self._member.now_ms
 
     @property
     def spares_unpassed(self) -> bool:
         """Whether enough other replicas have room, so that nothing that counts is evicted for this disk."""
-        leading, around = self.leading, self._around
+        leading, around = self.leading, self._member
         if leading is None or self.role not in LEADS:
             return False
         times = around.now_ms, around.settings.lag_ms_max
@@ -598,7 +598,7 @@ class Partition:
     @property
     def evicts_below(self) -> int | None:
         """The offset below which this leader evicts for followers whose disks are full; None: nothing."""
-        leading, around = self.leading, self._around
+        leading, around = self.leading, self._member
         if leading is None or self.role is not Role.LEADING or self.log.full:
             return None
         seen = leading, self.replicas, around.registrations, around.now_ms, around.settings.lag_ms_max
@@ -609,17 +609,17 @@ class Partition:
 
     def _make_way(self) -> None:
         """Let an in-sync replica with room lead, as this disk is full, or does not keep by which state it acts."""
-        cannot = self.log.full or (not self._is_kept and self._around.lines is not None and self._around.lines.fails)
+        cannot = self.log.full or (not self._is_kept and self._member.lines is not None and self._member.lines.fails)
         if self.role is Role.LEADING and cannot and self.leading is not None and not self._writes:
             followers = self.leading.followers
-            heir = next((each for each in self.heirs({}) if has_room(followers.get(each))), None)
+            heir = next((each for each in self.possible_leaders({}) if has_room(followers.get(each))), None)
             if heir is not None:
                 self.hand_over(heir)
 
     @property
     def may_leave(self) -> bool:
         """Whether this broker follows, and the in-sync set that names it would be large enough without."""
-        state, me = self.state, self._around.identity.broker
+        state, me = self.state, self._member.identity.broker
         if state is None or state.leader == me or not self.log.online:
             return False
         entry = state.entry(me)
@@ -637,25 +637,25 @@ class Partition:
         to = self._transfer.to
         entry = state.entry(to)
         if entry is None or not self._transfer.may_go_on(state, leading.followers):
-            self._become(Role.LEADING)
+            self._enter_role(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
             handed = state._replace(leader=to, leader_epoch=self._next_epoch(to))
-            if (self._around.leaving or self.log.full) and len(state.in_sync) > self.needed:
-                self._leaves = self._around.leaving
-                handed = election.without(handed, self._around.identity.broker)
+            if (self._member.leaving or self.log.full) and len(state.in_sync) > self.needed:
+                self._leaves = self._member.leaving
+                handed = election.without_broker(handed, self._member.identity.broker)
             self._change(handed)
 
     # without a leader
 
     def _without_leader(self, state: PartitionState) -> None:
-        around = self._around
+        around = self._member
         if self._gone_version != self.version:
             self._gone_version, self._gone_ms = self.version, around.now_ms
         if self.role is not Role.CLAIMING:
-            self._become(Role.IDLE)
+            self._enter_role(Role.IDLE)
         if self._writes or not around.connected or not self.log.online or around.leaving:
             return
-        self._become(Role.IDLE)
+        self._enter_role(Role.IDLE)
         me = around.identity
         order = election.candidates(state, self.replicas, around.registrations)
         entry = state.entry(me.broker)
@@ -664,14 +664,14 @@ class Partition:
             if around.now_ms < self._gone_ms + turn * around.settings.claim_wait_ms:
                 return
             self._unclean = None
-            self._become(Role.CLAIMING)
+            self._enter_role(Role.CLAIMING)
             epoch = self._next_epoch(me.broker)
-            self._change(election.claimed(state, me.replica, around.registrations, self.needed, epoch))
+            self._change(election.with_leader(state, me.replica, around.registrations, self.needed, epoch))
         elif not order and self.topic.may_elect_unclean:
             self._elect_unclean()
 
     def _elect_unclean(self) -> None:
-        around, me, state = self._around, self._around.identity.broker, self.state
+        around, me, state = self._member, self._member.identity.broker, self.state
         assert state is not None
         unclean, there = self._unclean, around.registrations
         others = [each for each in self.replicas if each in there and each != me]
@@ -680,14 +680,14 @@ class Partition:
         if unclean is None or unclean.version != self.version or waited:
             self._unclean = unclean = Unclean(self.version, around.now_ms)
             for broker in others:
-                around.out(Send(broker, AskEnd(self.partition, self.version, me)))
+                around.emit(Send(broker, AskEnd(self.partition, self.version, me)))
         unclean.ends[me] = LogEnds(last_epoch(self.log), self.log.log_end_offset)
         told = unclean.ends.keys() >= set(others)
         ends = {broker: end for broker, end in unclean.ends.items() if end is not None}
         if told and unclean.token < 0 and election.has_most(me, ends, self.replicas):
             unclean.token = around.token()
-            lost = Lost(state.leader_epoch, self.log.log_end_offset, None)
-            around.out(Enter(unclean.token, self.partition, "unclean_election", (lost,)))
+            lost = LostRange(state.leader_epoch, self.log.log_end_offset, None)
+            around.emit(Enter(unclean.token, self.partition, "unclean_election", (lost,)))
 
     def end_told(self, told: TellEnd) -> None:
         """Another replica has so much."""
@@ -699,24 +699,24 @@ class Partition:
 
     def tell_end(self, asked: AskEnd) -> None:
         """Say how much is here."""
-        me = self._around.identity.broker
+        me = self._member.identity.broker
         end = epoch_end(self.log, asked.epoch)
         told = TellEnd(self.partition, asked.version, me, *end, online=self.log.online, epoch=asked.epoch)
-        self._around.out(Send(asked.asks, told))
+        self._member.emit(Send(asked.asks, told))
 
     # following
 
     def _follow(self, leader: int, leader_epoch: int) -> None:
         following = self.following
         if following is None or (following.leader, following.leader_epoch) != (leader, leader_epoch):
-            self._become(Role.FOLLOWING)
+            self._enter_role(Role.FOLLOWING)
             self._unclean = None
             self.following = Following(leader, leader_epoch)
         self.fetch_if_due()
 
     def fetch_if_due(self) -> None:
         """Send the next fetch, or the synced end if that has moved."""
-        following, around = self.following, self._around
+        following, around = self.following, self._member
         if following is None or self.cutting is not None or not self.log.online or self.log.busy:
             return
         if not (self._is_kept or keeps_out(self.log)):
@@ -737,17 +737,17 @@ class Partition:
             )
             if not fetch.keeps_out:
                 self._counted_epoch = max(self._counted_epoch, fetch.leader_epoch)
-            around.out(Send(following.leader, fetch))
+            around.emit(Send(following.leader, fetch))
 
     def fetch_again(self, leader: int) -> None:
         """Requests to this leader are lost: another connection to it exists."""
         if self.following is not None and self.following.leader == leader:
-            self.following.due_ms = self._around.now_ms
+            self.following.due_ms = self._member.now_ms
             self.fetch_if_due()
 
-    def fetched(self, answer: ReplicaFetched) -> None:
+    def fetch_answered(self, answer: ReplicaFetched) -> None:
         """Take in what the leader says."""
-        following, around = self.following, self._around
+        following, around = self.following, self._member
         if following is None or self.cutting is not None or not following.is_answer_to(answer, self.log):
             return
         if self.log.busy:
@@ -759,7 +759,7 @@ class Partition:
         if answer.error is not ErrorCode.NONE:
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, around.settings.retry_ms)
             following.refused = True
-            around.hurry(self.partition)
+            around.tick_until_calm(self.partition)
             return
         if answer.diverging is not None:
             if last_epoch(self.log) != NONE:
@@ -770,7 +770,7 @@ class Partition:
         mark = min(answer.high_watermark, self.log.acknowledged_offset)
         if mark > self.high_watermark:
             self.high_watermark = mark
-            around.out(Advance(self.partition, mark))
+            around.emit(AdvanceHighWatermark(self.partition, mark))
         following.log_start = max(following.log_start, answer.log_start_offset)
         self._follow_start()
         if self.log.has_missing and self._was_never_counted(following):
@@ -781,10 +781,10 @@ class Partition:
         elif answer.lost is not None:
             act = PassOver(self.partition, answer.lost.end_offset, answer.lost.epoch)
             self.cutting = Cutting(act, step=Step.TRUNCATING)
-            around.out(act)
+            around.emit(act)
         elif answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
-            around.out(Append(self.partition, answer.fetch_offset, answer.records))
+            around.emit(Append(self.partition, answer.fetch_offset, answer.records))
         else:
             self.fetch_if_due()
 
@@ -792,20 +792,20 @@ class Partition:
         """Begin where the leader's log does."""
         if self.following is None or self.cutting is not None or not self.log.online:
             return
-        start = self.following.removal(self.log, self.high_watermark, self._around.now_ms)
+        start = self.following.removal(self.log, self.high_watermark, self._member.now_ms)
         if start is not None:
-            self._around.out(RemoveFront(self.partition, start))
+            self._member.emit(RemoveFront(self.partition, start))
 
     def _cut(self, end_offset: int) -> None:
         self._once_entered(Truncate(self.partition, end_offset), end_offset)
 
     def _once_entered(self, act: Cut, lost_from: int) -> None:
         """Do this to the log, once the ledger has what of it may be lost."""
-        self.cutting = Cutting(act, self._around.token(), lost_from)
-        self._around.out(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, lost_from)))
+        self.cutting = Cutting(act, self._member.token(), lost_from)
+        self._member.emit(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, lost_from)))
 
     def _was_never_counted(self, following: Following) -> bool:
-        state, me = self.state, self._around.identity.broker
+        state, me = self.state, self._member.identity.broker
         out = state is not None and state.entry(me) is None and not self._write.busy
         return out and self._counted_epoch < following.leader_epoch
 
@@ -819,38 +819,38 @@ class Partition:
         kept = max(self.high_watermark, self.log.log_start_offset) if differ else self.log.log_end_offset
         self._once_entered(StartAnew(self.partition, start_offset), kept)
 
-    def entered(self, token: int) -> None:
+    def losses_recorded(self, token: int) -> None:
         """The journal has it: the act may follow."""
         if self.cutting is not None and self.cutting.token == token:
             self.cutting.step, act = Step.TRUNCATING, self.cutting.act
             if isinstance(act, Truncate):
                 self.high_watermark = min(self.high_watermark, act.end_offset)
-            self._around.out(act)
+            self._member.emit(act)
         elif self._unclean is not None and self._unclean.token == token:
             self._claim_unclean(self._unclean)
 
     def _claim_unclean(self, unclean: Unclean) -> None:
-        state, around = self.state, self._around
+        state, around = self.state, self._member
         self._unclean = None
         if state is None or unclean.version != self.version or self._writes or self.role is not Role.IDLE:
             return
-        self._become(Role.CLAIMING)
+        self._enter_role(Role.CLAIMING)
         epoch = self._next_epoch(around.identity.broker)
         self._change(election.claimed_unclean(state, around.identity.replica, epoch))
 
-    def truncated(self) -> None:
+    def log_truncated(self) -> None:
         """The cut is durable."""
         self.cutting = None
         self.high_watermark = max(min(self.high_watermark, self.log.log_end_offset), self.log.log_start_offset)
         if self.following is not None:
-            self.following.due_ms = self._around.now_ms
+            self.following.due_ms = self._member.now_ms
         self.reconcile()
 
     # an offline log
 
     def _reopen_if_due(self) -> None:
         """Try a log again, others having been told; one that is missing was to be in the set for what is gone."""
-        state, around, missing = self.state, self._around, self.log.missing
+        state, around, missing = self.state, self._member, self.log.missing
         if self.log.online:
             self._reopen_due_ms = self._kept_until = None
         elif self._reopen_due_ms is None:
@@ -859,14 +859,14 @@ class Partition:
             named = state.entry(around.identity.broker) is not None
             if not (missing and (named or self._write.busy)) and not self._awaits_kept(state, self._reopen_due_ms):
                 self._reopens = True
-                around.out(Reopen(self.partition, missing, self._kept_until or 0))
+                around.emit(Reopen(self.partition, missing, self._kept_until or 0))
 
     def _awaits_kept(self, state: PartitionState, due_ms: float) -> bool:
         """Ask the leader what it has of what this replica led unconfirmed; False: it was told, or cannot be.
 
         Without an answer all of that counts as lost, as no in-sync replica is known to have it.
         """
-        around, epoch = self._around, self.log.unconfirmed_epoch
+        around, epoch = self._member, self.log.unconfirmed_epoch
         me, settings = around.identity.broker, around.settings
         if epoch == NONE or self._kept_until is not None or all(each.broker == me for each in state.in_sync):
             return False
@@ -875,7 +875,7 @@ class Partition:
         led = state.leader != me and not around.is_gone(state.entry(state.leader))
         if led and around.now_ms >= self._ask_due_ms:
             self._ask_due_ms = around.now_ms + settings.fetch_timeout_ms
-            around.out(Send(state.leader, AskEnd(self.partition, self.version, me, epoch)))
+            around.emit(Send(state.leader, AskEnd(self.partition, self.version, me, epoch)))
         return True
 
     def _kept_told(self, told: TellEnd) -> None:
@@ -885,25 +885,25 @@ class Partition:
             self._kept_until = told.end_offset if told.last_epoch == told.epoch else 0
             self._reopen_if_due()
 
-    def reopened(self) -> None:
+    def log_reopened(self) -> None:
         """The log is online again, or could not be opened yet."""
         self._reopens = False
         if self.log.online:
             self._reopen_due_ms = self._kept_until = None
-            self.truncated()  # nothing of what was in progress is; it ends elsewhere, perhaps
+            self.log_truncated()  # nothing of what was in progress is; it ends elsewhere, perhaps
         else:
-            self._reopen_due_ms = self._around.now_ms + self._around.settings.reopen_ms
+            self._reopen_due_ms = self._member.now_ms + self._member.settings.reopen_ms
 
     def log_moved(self) -> None:
         """More is written or synced, or nothing is in progress any more."""
         if self.leading is None or not self.log.online:
             self.reconcile()  # an epoch may wait for its beginning; a log that is offline leads no more
-        self.advance()
+        self.advance_high_watermark()
         self.fetch_if_due()
 
     def fetch_with_others(self) -> None:
         """Send the next fetch a little before its time, as another one goes to the same leader."""
-        following, around = self.following, self._around
+        following, around = self.following, self._member
         if following is not None and following.due_ms <= around.now_ms + around.settings.fetch_early_ms:
             following.due_ms = min(following.due_ms, around.now_ms)
             self.fetch_if_due()
@@ -920,7 +920,7 @@ class Partition:
             return False
         if self.following is not None and self.following.refused:
             return False
-        leading, state, around = self.leading, self.state, self._around
+        leading, state, around = self.leading, self.state, self._member
         return (
             leading is None
             or state is None
@@ -933,7 +933,7 @@ class Partition:
         self._reopen_if_due()
         self.reconcile()
         self.keep_in_sync()
-        self.advance()
+        self.advance_high_watermark()
         self._make_way()
         self._go_on_handing_over()
         self._follow_start()

@@ -42,8 +42,8 @@ RETRY_MS = 10_000.0  # after a write that failed
 class CopyKeeper:
     """The copy of one disk; `written` is what the disk has."""
 
-    def __init__(self, ask: AskThen, image: Image, out: Callable[[Effect], None], written: ClusterCopy) -> None:
-        self._ask, self._image, self._out = ask, image, out
+    def __init__(self, ask: AskThen, image: Image, emit: Callable[[Effect], None], written: ClusterCopy) -> None:
+        self._ask, self._image, self._emit = ask, image, emit
         self.written = self.copy = written
         self._asking: set[str] = set()  # topic ids, whose deletions are asked for
         self._not_deleted: set[str] = set()  # topic ids, as far as ZooKeeper says
@@ -60,7 +60,7 @@ class CopyKeeper:
     def topic_changed(self, name: str) -> None:
         """A topic was read, or is gone: one that lives for a moment was here as well, and another disk may have it."""
         if name in self._image.topics:
-            topic = self._copied(name)
+            topic = self._copy_topic(name)
             self._met[topic.topic_id] = newest_of(topic, self._met.get(topic.topic_id))
 
     def tick(self, own_epoch: int, now_ms: float) -> None:
@@ -69,9 +69,9 @@ class CopyKeeper:
             self._compare(own_epoch)
         if self._writing is None and not self._asking and self.copy != self.written and now_ms >= self._due_ms:
             self._writing, self._due_ms = self.copy, now_ms + KEEP_MS
-            self._out(KeepCopy(self.copy))
+            self._emit(KeepCopy(self.copy))
 
-    def kept(self, now_ms: float, *, done: bool) -> None:
+    def copy_written(self, now_ms: float, *, done: bool) -> None:
         """The copy was written, synced; not `done`: the disk refused it."""
         if done and self._writing is not None:
             self.written = self._writing
@@ -85,7 +85,7 @@ class CopyKeeper:
         known = dict[str, CopiedTopic]()
         for each in (*self._met.values(), *copy.topics, *copy.absent):
             known[each.topic_id] = newest_of(known.get(each.topic_id), each)
-        read = map(self._copied, sorted(image.topics))
+        read = map(self._copy_topic, sorted(image.topics))
         topics = tuple(newest_of(topic, known.get(topic.topic_id)) for topic in read)
         there = {topic.topic_id for topic in topics}
         gone = [each for each in known.values() if each.topic_id not in there | self._kept_deletions()]
@@ -95,16 +95,16 @@ class CopyKeeper:
         for topic in gone:
             if topic.topic_id not in self._asking | self._not_deleted:
                 self._asking.add(topic.topic_id)
-                self._ask(Exists(deleted_path(topic.topic_id)), partial(self._looked, topic))
+                self._ask(Exists(deleted_path(topic.topic_id)), partial(self._topic_checked, topic))
 
-    def _copied(self, name: str) -> CopiedTopic:
+    def _copy_topic(self, name: str) -> CopiedTopic:
         topic = self._image.topics[name]
         return CopiedTopic(name, topic.topic_id, self._image.topic_epochs[name], topic.replicas, dict(topic.config))
 
     def _kept_deletions(self) -> set[str]:
         return {each.topic_id for each in self.copy.deletions}
 
-    def _looked(self, topic: CopiedTopic, answer: Answer) -> None:
+    def _topic_checked(self, topic: CopiedTopic, answer: Answer) -> None:
         self._asking.discard(topic.topic_id)
         if isinstance(answer, Stat):
             self._delete(topic, self._image.epoch_base + answer.czxid)

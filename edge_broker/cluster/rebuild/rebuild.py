@@ -86,7 +86,7 @@ def rebuild(plan: Plan, *, replaces: bool) -> Steps:
     version, found, security = yield from _close(plan, replaces=replaces)
     yield from _check_nobody(found)
     for root in (*ROOTS, LOST):
-        yield from _made(Create(root, encode({})))
+        yield from _make_node(Create(root, encode({})))
     yield from _write_topics(plan.topics)
     yield from _write_lost(plan.topics)
     yield from _write_deletions(plan)
@@ -103,7 +103,7 @@ def _close(plan: Plan, *, replaces: bool) -> Generator[Request, Answer, tuple[in
         yield from _done(Create(FORMAT, encode_rebuilt_format(rebuilding, security=plan.security)))
         return 0, plan.format, plan.security
     if not isinstance(node, Node):
-        raise _failed(node, FORMAT)
+        raise _refusal(node, FORMAT)
     try:
         before, security = decode_format(node), has_security(node) or plan.security
     except LayoutFault as fault:
@@ -135,7 +135,7 @@ def _check_nobody(found: Format) -> Steps:
             "first, and wait for the end of their sessions"
         )
     if not isinstance(names, Names) and names is not Failure.NO_NODE:
-        raise _failed(names, BROKERS)
+        raise _refusal(names, BROKERS)
 
 
 # topics
@@ -163,7 +163,7 @@ def _write_topic(topic: PlannedTopic) -> Steps:
         for path, data in wanted.items():
             node = yield Get(path)
             if not isinstance(node, Node):
-                raise _failed(node, path)
+                raise _refusal(node, path)
             if node.data != data:
                 break
         else:
@@ -184,7 +184,7 @@ def _removals(name: str) -> Generator[Request, Answer, list[Delete]]:
     if children is Failure.NO_NODE:
         return []
     if not isinstance(children, Names):
-        raise _failed(children, path)
+        raise _refusal(children, path)
     return [*(Delete(f"{path}/{child}", ANY_VERSION) for child in children.names), Delete(path, ANY_VERSION)]
 
 
@@ -211,7 +211,7 @@ def _write_deletions(plan: Plan) -> Steps:
         if topic_id in kept:  # a person keeps it
             yield from _done(Delete(deleted_path(topic_id)))
     for topic_id, name in plan.deletions.items():
-        yield from _made(Create(deleted_path(topic_id), encode({"topic": name})))
+        yield from _make_node(Create(deleted_path(topic_id), encode({"topic": name})))
 
 
 def _write_producer_ids(following: int) -> Steps:
@@ -220,7 +220,7 @@ def _write_producer_ids(following: int) -> Steps:
         yield from _done(Create(PRODUCER_IDS, encode_producer_ids(following)))
         return
     if not isinstance(node, Node):
-        raise _failed(node, PRODUCER_IDS)
+        raise _refusal(node, PRODUCER_IDS)
     with suppress(LayoutFault):  # what cannot be read is replaced: all ids that were given are far below
         following = max(following, decode_producer_ids(node))
     yield from _done(SetData(PRODUCER_IDS, encode_producer_ids(following), node.stat.version))
@@ -232,15 +232,15 @@ def _write_producer_ids(following: int) -> Steps:
 def _names(path: str) -> Generator[Request, Answer, tuple[str, ...]]:
     names = yield Children(path)
     if not isinstance(names, Names):
-        raise _failed(names, path)
+        raise _refusal(names, path)
     return names.names
 
 
-def _made(create: Create) -> Steps:
+def _make_node(create: Create) -> Steps:
     """Make a node that may be there already."""
     answer = yield create
     if not isinstance(answer, Stat) and answer is not Failure.NODE_EXISTS:
-        raise _failed(answer, create.path)
+        raise _refusal(answer, create.path)
 
 
 def _done(request: Create | SetData | Delete | Multi | Sync) -> Steps:
@@ -249,10 +249,10 @@ def _done(request: Create | SetData | Delete | Multi | Sync) -> Steps:
     answer = yield request
     if not isinstance(answer, Stat | Done):
         path = request.operations[0].path if isinstance(request, Multi) else request.path
-        raise _failed(answer, path)
+        raise _refusal(answer, path)
 
 
-def _failed(answer: Answer, path: str) -> RebuildRefused:
+def _refusal(answer: Answer, path: str) -> RebuildRefused:
     failure = answer.failure if isinstance(answer, MultiFailed) else answer
     what = failure.name if isinstance(failure, Failure) else str(failure)
     advice = _ADVICE.get(failure, "another one has changed it meanwhile; run the same command again")

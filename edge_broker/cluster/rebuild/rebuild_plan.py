@@ -92,7 +92,7 @@ class Plan(NamedTuple):
     refusals: tuple[str, ...]
 
 
-class _Known(NamedTuple):
+class _KnownTopic(NamedTuple):
     """A topic as far as the disks know it; `epoch` is NEVER where only topic files have it."""
 
     name: str
@@ -107,7 +107,7 @@ def plan_rebuild(disks: Sequence[Disk], decisions: Decisions) -> Plan:
     refusals = [*_disk_refusals(disks, decisions)]
     clusters = sorted({disk.cluster for disk in disks if disk.cluster})
     deletions = {each.topic_id: each.name for disk in disks if disk.copy for each in disk.copy.deletions}
-    known, left_out = list[_Known](), list[LeftOut]()
+    known, left_out = list[_KnownTopic](), list[LeftOut]()
     for topic in _known_topics(disks):
         reason, refusal = _why_left_out(topic, disks, deletions, decisions)
         if reason:
@@ -117,8 +117,8 @@ def plan_rebuild(disks: Sequence[Disk], decisions: Decisions) -> Plan:
         else:
             known.append(topic)
     refusals += _twice(known)
-    refusals += _unasked(known, disks, decisions)
-    refusals += _mistyped(known, left_out, refusals, decisions)
+    refusals += _missing_disks(known, disks, decisions)
+    refusals += _unknown_decisions(known, left_out, refusals, decisions)
     base, producer_ids = _numbers(disks)
     topics, epoch = list[PlannedTopic](), _leader_epoch(disks, base)
     if epoch > LEADER_EPOCH_MAX:
@@ -204,7 +204,7 @@ def _leader_epoch(disks: Sequence[Disk], base: int) -> int:
 # which topics
 
 
-def _known_topics(disks: Sequence[Disk]) -> list[_Known]:
+def _known_topics(disks: Sequence[Disk]) -> list[_KnownTopic]:
     """Every topic that a copy or a topic file has, by its newest entry; of equal ones that of the newest copy."""
     copied: dict[str, CopiedTopic] = {}
     for disk in sorted(disks, key=lambda one: one.copy.as_of if one.copy else NEVER, reverse=True):
@@ -214,15 +214,15 @@ def _known_topics(disks: Sequence[Disk]) -> list[_Known]:
     for disk in disks:
         for file in disk.topics:
             known = found.get(file.topic_id)
-            known = known or _Known(file.name, file.topic_id, NEVER, (), file.config)
+            known = known or _KnownTopic(file.name, file.topic_id, NEVER, (), file.config)
             more = range(len(known.replicas), file.partitions)
             guessed = tuple(_holders(disks, file.topic_id, partition) for partition in more)
             found[file.topic_id] = known._replace(replicas=(*known.replicas, *guessed))
     return sorted(found.values(), key=lambda one: (one.name, one.topic_id))
 
 
-def _of_copy(topic: CopiedTopic) -> _Known:
-    return _Known(topic.name, topic.topic_id, topic.epoch, topic.replicas, topic.config)
+def _of_copy(topic: CopiedTopic) -> _KnownTopic:
+    return _KnownTopic(topic.name, topic.topic_id, topic.epoch, topic.replicas, topic.config)
 
 
 def _holders(disks: Sequence[Disk], topic_id: str, partition: int) -> tuple[int, ...]:
@@ -232,7 +232,7 @@ def _holders(disks: Sequence[Disk], topic_id: str, partition: int) -> tuple[int,
 
 
 def _why_left_out(
-    topic: _Known, disks: Sequence[Disk], deletions: Mapping[str, str], decisions: Decisions
+    topic: _KnownTopic, disks: Sequence[Disk], deletions: Mapping[str, str], decisions: Decisions
 ) -> tuple[str, str]:
     """Why a topic does not come back, or why that is to be decided; both empty: it comes back."""
     names = {topic.name, topic.topic_id}
@@ -257,18 +257,18 @@ def _ids(disk: Disk) -> set[str]:
     return {each.topic_id for each in (*copy.topics, *copy.absent)} if copy else set()
 
 
-def _lacks(disk: Disk, topic: _Known) -> bool:
+def _lacks(disk: Disk, topic: _KnownTopic) -> bool:
     """Whether a copy that is not older than the topic does not have it."""
     return disk.copy is not None and disk.copy.as_of >= topic.epoch != NEVER and topic.topic_id not in _ids(disk)
 
 
-def _twice(known: Sequence[_Known]) -> Iterator[str]:
+def _twice(known: Sequence[_KnownTopic]) -> Iterator[str]:
     for one, other in pairwise(known):
         if one.name == other.name:
             yield f"two topics are named {one.name} ({one.topic_id}, {other.topic_id}); give --drop-topic with one id"
 
 
-def _unasked(known: Sequence[_Known], disks: Sequence[Disk], decisions: Decisions) -> Iterator[str]:
+def _missing_disks(known: Sequence[_KnownTopic], disks: Sequence[Disk], decisions: Decisions) -> Iterator[str]:
     """Boards with replicas that are neither described nor written off, and those written off for nothing."""
     replicas = {broker for topic in known for brokers in topic.replicas for broker in brokers}
     there = {disk.broker for disk in disks}
@@ -279,8 +279,8 @@ def _unasked(known: Sequence[_Known], disks: Sequence[Disk], decisions: Decision
         yield f"broker {broker} is written off and has no replica; correct --written-off"
 
 
-def _mistyped(
-    known: Sequence[_Known], left_out: Sequence[LeftOut], refusals: Sequence[str], decisions: Decisions
+def _unknown_decisions(
+    known: Sequence[_KnownTopic], left_out: Sequence[LeftOut], refusals: Sequence[str], decisions: Decisions
 ) -> Iterator[str]:
     """Decisions about topics and partitions that the disks do not know."""
     text = " ".join(refusals)
@@ -299,7 +299,7 @@ def _mistyped(
 
 
 def _plan_topic(
-    topic: _Known, disks: Sequence[Disk], epoch: int, decisions: Decisions
+    topic: _KnownTopic, disks: Sequence[Disk], epoch: int, decisions: Decisions
 ) -> tuple[tuple[PlannedPartition, ...], list[str]]:
     found, refusals = list[PlannedPartition](), list[str]()
     needed = Topic(topic.topic_id, topic.replicas, topic.config)
@@ -312,7 +312,13 @@ def _plan_topic(
             if (log := disk.log(topic.topic_id, number)) is not None and not log.problem
         }
         planned, refusal = _plan_partition(
-            partition, replicas, logs, _entries(disks), epoch, needed.needed(number), decisions.prefer.get(partition)
+            partition,
+            replicas,
+            logs,
+            _entries(disks),
+            epoch,
+            needed.disks_needed(number),
+            decisions.prefer.get(partition),
         )
         found.append(planned)
         refusals += [refusal] if refusal else []

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from edge_broker.cluster.effects import Effect, Enter, Lost
+from edge_broker.cluster.effects import Effect, Enter, LostRange
 from edge_broker.cluster.partition.partition import Partition
 from edge_broker.cluster.state.cluster_state import Identity, PartitionId
 from edge_broker.cluster.znodes.partition_state_write import AskThen
@@ -57,11 +57,11 @@ class RebuiltLosses:
     def __init__(
         self,
         ask: AskThen,
-        out: Callable[[Effect], None],
+        emit: Callable[[Effect], None],
         token: Callable[[], int],
         unreadable: Callable[[LayoutFault], None],
     ) -> None:
-        self._ask, self._out, self._token, self._unreadable = ask, out, token, unreadable
+        self._ask, self._emit, self._token, self._unreadable = ask, emit, token, unreadable
         self._due: dict[PartitionId, MayBeLost] = {}
         self._entering: dict[int, MayBeLost] = {}
 
@@ -95,10 +95,10 @@ class RebuiltLosses:
                 del self._due[lost.partition]
                 token = self._token()
                 self._entering[token] = lost
-                what = Lost(lost.state.leader_epoch, found.log.log_end_offset, None)
-                self._out(Enter(token, lost.partition, "unclean_election", (what,)))
+                what = LostRange(lost.state.leader_epoch, found.log.log_end_offset, None)
+                self._emit(Enter(token, lost.partition, "unclean_election", (what,)))
 
-    def entered(self, token: int) -> bool:
+    def losses_recorded(self, token: int) -> bool:
         """As Enter; False: it was another one's."""
         lost = self._entering.pop(token, None)
         if lost is None:

@@ -69,7 +69,7 @@ class Lines:
 
     def is_kept(self, log: LogId, state: PartitionState) -> bool:
         """Return whether the disk has a state, synced; one without a line needs not be."""
-        return not state.line.is_marked or self._keeper.kept(log) == self._kept_by(state)
+        return not state.line.is_marked or self._keeper.kept_state(log) == self._kept_by(state)
 
     def _kept_by(self, state: PartitionState) -> KeptState:
         return kept_by(state.line, self.epoch_base, named=state.entry(self.identity.broker) is not None)

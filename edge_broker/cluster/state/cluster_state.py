@@ -123,7 +123,7 @@ class Topic(NamedTuple):
         """Return whether the topic has this partition, and a replica of it on this broker."""
         return 0 <= partition < len(self.replicas) and broker in self.replicas[partition]
 
-    def needed(self, partition: int) -> int:
+    def disks_needed(self, partition: int) -> int:
         """Disks that the high watermark waits for: min.insync.replicas, or all where there are fewer replicas."""
         return min(self.min_in_sync, len(self.replicas[partition]))
 
@@ -148,6 +148,6 @@ class Identity(NamedTuple):
         """Whether an entry of this broker id speaks of this very disk."""
         return entry.directory == self.directory and entry.epoch in self.epochs
 
-    def registered(self, epoch: int, cluster: str) -> Identity:
+    def with_registration(self, epoch: int, cluster: str) -> Identity:
         """The same under a new registration."""
         return self._replace(epochs=(*self.epochs, epoch)[-EPOCHS_KEPT:], cluster=cluster)

@@ -47,7 +47,7 @@ def may_join(synced_end: int, mark: int, epoch_start: int) -> bool:
     return synced_end >= max(mark, epoch_start)
 
 
-def changed(certain: InSync, joining: Iterable[InSyncReplica], gone: InSync, slow: InSync, needed: int) -> InSync:
+def changed_isr(certain: InSync, joining: Iterable[InSyncReplica], gone: InSync, slow: InSync, needed: int) -> InSync:
     """The set that a leader wishes: who joins replaces its own older entry; of the others those that are gone go first.
 
     Entries keep their order, so that a set that does not change is equal to itself.

@@ -4,9 +4,9 @@
 |---|---|
 | `keep`, no write in progress | Keep: the whole file, with all changes |
 | `keep`, a write in progress | the change waits for the next write |
-| `written` | the changes of that write count as kept; Keep, if others wait |
+| `finish_write` | the changes of that write count as kept; Keep, if others wait |
 | `register` | Keep: the whole file, under the new registration |
-| `failed` | nothing counts as kept; Keep again at the next `retry` |
+| `abandon_write` | nothing counts as kept; Keep again at the next `retry` |
 
 Contains: what is kept, what waits. Does not contain: the file (storage/metadata/kept_states.py), decisions (lines.py).
 """
@@ -22,7 +22,7 @@ NEVER_REGISTERED = -1
 
 
 class StateKeeper:
-    """The kept states of one disk; `write` begins to replace the file and leads to `written` or `failed`."""
+    """The kept states of one disk; `write` replaces the file and leads to `finish_write` or `abandon_write`."""
 
     def __init__(self, kept: Mapping[LogId, KeptState], write: Write) -> None:
         self._kept = dict(kept)
@@ -36,28 +36,28 @@ class StateKeeper:
         self._epoch = epoch
         self._begin()
 
-    def kept(self, log: LogId) -> KeptState | None:
+    def kept_state(self, log: LogId) -> KeptState | None:
         """Return what the disk has of this log, synced."""
         return self._kept.get(log)
 
     def newest(self, log: LogId) -> KeptState | None:
         """Return what the disk has of this log, or will have once all writes are done."""
-        return self._wanted(log)
+        return self._wanted_state(log)
 
     def keep(self, log: LogId, state: KeptState) -> bool:
         """Have a state kept; return whether it is already."""
-        if self._wanted(log) != state:
+        if self._wanted_state(log) != state:
             self._waiting[log] = state
             self._begin()
         return self._kept.get(log) == state and (self._in_progress is None or self._in_progress.get(log) == state)
 
     def forget(self, log: LogId) -> None:
         """Keep nothing of a log whose topic was deleted."""
-        if self._wanted(log) is not None:
+        if self._wanted_state(log) is not None:
             self._waiting[log] = None
             self._begin()
 
-    def _wanted(self, log: LogId) -> KeptState | None:
+    def _wanted_state(self, log: LogId) -> KeptState | None:
         """Return what the disk will have of a log once all writes are done."""
         if log in self._waiting:
             return self._waiting[log]
@@ -76,7 +76,7 @@ class StateKeeper:
         self._in_progress, self._epoch_in_progress = following, self._epoch
         self._write(following, self._epoch)
 
-    def written(self) -> tuple[LogId, ...]:
+    def finish_write(self) -> tuple[LogId, ...]:
         """Count the write in progress as kept; return the logs whose kept state it changed."""
         assert self._in_progress is not None
         before, self._kept, self._in_progress = self._kept, self._in_progress, None
@@ -85,7 +85,7 @@ class StateKeeper:
         self._begin()
         return changed
 
-    def failed(self) -> None:
+    def abandon_write(self) -> None:
         """Take the changes of the write in progress back; `retry` writes them again."""
         assert self._in_progress is not None
         lost, self._in_progress = self._in_progress, None

@@ -33,10 +33,10 @@ from edge_broker.cluster.znodes.znode_codec import (
     state_path,
     topic_path,
 )
-from edge_broker.cluster.znodes.zookeeper import Answer, Children, Failure, Get, Names, Node, Sync, Watched
+from edge_broker.cluster.znodes.zookeeper import Answer, Children, Failure, Get, Names, Node, Sync, WatchFired
 
 
-class Seen(Protocol):
+class ImageListener(Protocol):
     """A user of the image."""
 
     def brokers_changed(self) -> None:
@@ -68,7 +68,7 @@ class DeletedTopic(NamedTuple):
 class Image:
     """The copy."""
 
-    def __init__(self, ask: AskThen, seen: Seen) -> None:
+    def __init__(self, ask: AskThen, seen: ImageListener) -> None:
         self._ask, self._seen = ask, seen
         self.registrations: dict[int, Registration] = {}
         self.topics: dict[str, Topic] = {}
@@ -107,7 +107,7 @@ class Image:
         turn = self._turn
         self._asked += 1
 
-        def answered(answer: Answer) -> None:
+        def answer_received(answer: Answer) -> None:
             if turn != self._turn or answer in (Failure.CONNECTION_LOSS, Failure.SESSION_EXPIRED):
                 return
             self._asked -= 1
@@ -119,7 +119,7 @@ class Image:
                 self.is_complete = True
                 self._seen.complete()
 
-        self._ask(request, answered)
+        self._ask(request, answer_received)
 
     # names
 
@@ -137,7 +137,7 @@ class Image:
 
     def _have_brokers(self, brokers: set[int]) -> None:
         for broker in sorted(set(self.registrations) - brokers):
-            self._gone(broker)
+            self._broker_gone(broker)
         for broker in sorted(brokers):
             self._read_broker(broker)
 
@@ -146,7 +146,7 @@ class Image:
 
     def _have_broker(self, broker: int, answer: Answer) -> None:
         if not isinstance(answer, Node):
-            self._gone(broker)
+            self._broker_gone(broker)
             return
         registration = decode_registration(broker, answer, self.epoch_base)
         self._newest[broker] = max(self._newest.get(broker, 0), registration.epoch)
@@ -154,7 +154,7 @@ class Image:
             self.registrations[broker] = registration
             self._seen.brokers_changed()
 
-    def _gone(self, broker: int) -> None:
+    def _broker_gone(self, broker: int) -> None:
         if self.registrations.pop(broker, None) is not None:
             self._seen.brokers_changed()
 
@@ -199,10 +199,10 @@ class Image:
         if self.topics.pop(name, None) is not None:
             del self.versions[name], self._changed_at[name], self.topic_epochs[name]
             self.changes += 1
-            self._deleted(name)
+            self._topic_deleted(name)
             self._seen.topic_changed(name)
 
-    def _deleted(self, name: str) -> None:
+    def _topic_deleted(self, name: str) -> None:
         self.deleted.append(DeletedTopic(name, self.is_complete))
 
     def _read_state(self, partition: PartitionId) -> None:
@@ -231,7 +231,7 @@ class Image:
 
     # watches
 
-    def watched(self, event: Watched) -> None:
+    def watch_fired(self, event: WatchFired) -> None:
         """Ask again for what has changed."""
         if event.path in (BROKERS, TOPICS):
             self._read_names(event.path)

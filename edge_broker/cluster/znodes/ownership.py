@@ -44,7 +44,7 @@ class Users(NamedTuple):
     other: str = ""
 
     @property
-    def accepted(self) -> tuple[str, ...]:
+    def accepted_users(self) -> tuple[str, ...]:
         """All of them."""
         return (self.own, self.other) if self.other else (self.own,)
 
@@ -101,7 +101,7 @@ def other_products(names: Iterable[str]) -> list[str]:
 
 
 def _is_accepted(entry: AclEntry, users: Users) -> bool:
-    return entry.scheme == "digest" and entry.identity in users.accepted
+    return entry.scheme == "digest" and entry.identity in users.accepted_users
 
 
 def _covers_brokers(entry: AclEntry, users: Users) -> bool:

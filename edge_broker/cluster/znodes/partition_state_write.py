@@ -91,13 +91,13 @@ class StateWrite:
         """Replace what has this version."""
         assert not self.busy
         self.stage, self.pending, self._refused_at = Stage.SENT, state, -1
-        self._next(self._change(state, version), lambda answer: self._sent(answer, version))
+        self._next(self._change(state, version), lambda answer: self._write_answered(answer, version))
 
     def _change(self, state: PartitionState, version: int) -> Multi:
         there = Check(topic_id_path(self._partition.topic, self._topic_id), ANY_VERSION)
         return Multi((there, SetData(self._path, encode_state(state), version)))
 
-    def connected(self) -> None:
+    def session_connected(self) -> None:
         """The session is served again."""
         if self.stage is Stage.UNKNOWN:
             self.resolve()
@@ -111,7 +111,7 @@ class StateWrite:
         self._turn += 1
         turn = self._turn
 
-        def answered(answer: Answer) -> None:
+        def answer_received(answer: Answer) -> None:
             if turn != self._turn:
                 return
             answer = answer.failure if isinstance(answer, MultiFailed) else answer
@@ -124,9 +124,9 @@ class StateWrite:
             else:
                 then(answer)
 
-        self._ask(request, answered)
+        self._ask(request, answer_received)
 
-    def _sent(self, answer: Answer, version: int) -> None:
+    def _write_answered(self, answer: Answer, version: int) -> None:
         if answer == Done():
             self._end(self.pending, version + 1)
             return
@@ -137,9 +137,9 @@ class StateWrite:
     def resolve(self) -> None:
         """Find out what holds."""
         self.stage = Stage.SYNCING
-        self._next(Sync(self._path), self._synced)
+        self._next(Sync(self._path), self._sync_answered)
 
-    def _synced(self, answer: Answer) -> None:
+    def _sync_answered(self, answer: Answer) -> None:
         if answer == Done():
             self._read()
         else:

@@ -101,7 +101,7 @@ class Protection:
         """Notes for an operator, a sentence each."""
         found = [self._unprotected] if self._unprotected else []
         if self.refused:
-            found.append(f"{_named(sorted(self.refused))} not the brokers' alone, and not believed")
+            found.append(f"{_listed_paths(sorted(self.refused))} not the brokers' alone, and not believed")
         return found
 
     def begin(self, cluster: str, broker: int, then: Then) -> None:
@@ -121,11 +121,11 @@ class Protection:
     def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         turn = self._turn
 
-        def answered(answer: Answer) -> None:
+        def answer_received(answer: Answer) -> None:
             if turn == self._turn and answer not in LOST:
                 then(answer)
 
-        self._ask_then(request, answered)
+        self._ask_then(request, answer_received)
 
     # whose cluster it is
 
@@ -164,16 +164,16 @@ class Protection:
         others = [int(name) for name in names if name.isdigit() and int(name) != self._broker]
         self._check_next_broker(others, Failure.NO_NODE)
 
-    def _check_next_broker(self, others: list[int], answer: Answer, checked: int = 0) -> None:
+    def _check_next_broker(self, other_brokers: list[int], answer: Answer, checked: int = 0) -> None:
         """Refuse to take znodes away from brokers that are registered and have no user."""
         if isinstance(answer, Acl) and not is_trusted(owner_of(answer.entries, self._users)):
             self._then(
                 f"broker {checked} is registered without the user of edge.zookeeper.digest.file, and could not go on; "
                 "stop all brokers, name the file on each, then start them"
             )
-        elif others:
-            broker = others.pop()
-            self._ask(GetAcl(broker_path(broker)), partial(self._check_next_broker, others, checked=broker))
+        elif other_brokers:
+            broker = other_brokers.pop()
+            self._ask(GetAcl(broker_path(broker)), partial(self._check_next_broker, other_brokers, checked=broker))
         else:
             self._ask(GetAcl(PARENT), self._have_parent_acl)
 
@@ -195,7 +195,7 @@ class Protection:
     def _have_products(self, acl: Acl, answer: Answer) -> None:
         others = other_products(answer.names) if isinstance(answer, Names) else []
         if others:
-            self._warn(f"other products have znodes there ({_shown(others)})")
+            self._warn(f"other products have znodes there ({_listed_names(others)})")
         else:
             self._protect(acl)
 
@@ -230,9 +230,9 @@ class Protection:
         self._taken, self._replaced, self._in_flight = [], 0, 0
         self._descends = not self.is_recorded or bool(self._users.other)
         self._paths = deque(TOP)
-        self._go_on()
+        self._check_next()
 
-    def _go_on(self) -> None:
+    def _check_next(self) -> None:
         while self._paths and self._in_flight < IN_FLIGHT:
             self._in_flight += 1
             self._check(self._paths.popleft())
@@ -242,7 +242,7 @@ class Protection:
     def _done_with(self, names: tuple[str, ...], path: str) -> None:
         self._paths.extend(f"{path}/{name}" for name in names)
         self._in_flight -= 1
-        self._go_on()
+        self._check_next()
 
     def _check(self, path: str) -> None:
         self._ask(GetAcl(path), partial(self._have_acl, path))
@@ -288,7 +288,7 @@ class Protection:
 
     def _all_checked(self) -> None:
         if self._taken:
-            self._line("warning", "znodes_taken_over", count=len(self._taken), names=_shown(sorted(self._taken)))
+            self._line("warning", "znodes_taken_over", count=len(self._taken), names=_listed_names(sorted(self._taken)))
         if self._replaced:
             self._line("info", "znode_acls_replaced", count=self._replaced)
         if not self.is_recorded:
@@ -305,7 +305,7 @@ class Protection:
             self._ask(Create(f"{path}/{GUARD}", encode({})), _ignore)
         foreign = [path for path in ROOTS if path in self.refused]
         self.is_done = not foreign
-        self._then(f"{_named(foreign)} not the brokers' alone; {REMEDY}" if foreign else "")
+        self._then(f"{_listed_paths(foreign)} not the brokers' alone; {REMEDY}" if foreign else "")
 
     @property
     def reminder(self) -> str:
@@ -355,9 +355,9 @@ def _ignore(_: object) -> None:
     return
 
 
-def _shown(names: list[str]) -> str:
+def _listed_names(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
-def _named(paths: list[str]) -> str:
-    return f"{len(paths)} znodes ({_shown(paths)}) are" if len(paths) > 1 else f"znode {paths[0]} is"
+def _listed_paths(paths: list[str]) -> str:
+    return f"{len(paths)} znodes ({_listed_names(paths)}) are" if len(paths) > 1 else f"znode {paths[0]} is"

@@ -3,12 +3,12 @@
 | stage | event | next |
 |---|---|---|
 | any | begin: the session is served, also again | Sync, then Get of /format and of the node, watched |
-| syncing | refused, as of a session that moves | the same at the next `again`: what is read then may be old |
+| syncing | refused, as of a session that moves | the same at the next `retry`: what is read then may be old |
 | reading | Node, and /format says that it was made | there: told |
 | reading | Node, and it does not | /format again: there, as it was made meanwhile, else foreign: told |
 | reading | NO_NODE | Exists, watched; then by /format lost, or never made: told |
 | reading | NO_AUTH, or /format is gone, too | barred: told |
-| reading | REFUSED | all of it at the next `again`: it says nothing of what is there |
+| reading | REFUSED | all of it at the next `retry`: it says nothing of what is there |
 | there | a watch | Get, watched |
 | writing | Stat | there, as written: told, and the writer that it holds |
 | writing | BAD_VERSION, NO_NODE, NODE_EXISTS, MultiFailed | Sync, then Get; then the writer learns whether it holds |
@@ -59,7 +59,7 @@ AWAY = (Failure.CONNECTION_LOSS, Failure.SESSION_EXPIRED)
 Told = Callable[[bool], None]
 
 
-class Standing(Enum):
+class NodeState(Enum):
     """The known state of the node."""
 
     THERE = auto()
@@ -69,10 +69,10 @@ class Standing(Enum):
     BARRED = auto()
 
 
-class Found(NamedTuple):
+class NodeReading(NamedTuple):
     """The last reading; `version` is the node's."""
 
-    standing: Standing
+    standing: NodeState
     data: bytes = b""
     version: int = -1
 
@@ -80,12 +80,12 @@ class Found(NamedTuple):
 class SecurityNode:
     """This broker's knowledge of the node; `told` hears of each reading, also of one that is like the last."""
 
-    def __init__(self, ask: AskThen, told: Callable[[Found], None]) -> None:
+    def __init__(self, ask: AskThen, told: Callable[[NodeReading], None]) -> None:
         self._ask_then, self._told = ask, told
         self._turn = 0
         self._unsettled: list[tuple[bytes, Told]] = []
         self._format: Node | None = None
-        self._behind = False  # something is to be read
+        self._is_stale = False  # something is to be read
 
     def begin(self) -> None:
         """The session is served."""
@@ -96,7 +96,7 @@ class SecurityNode:
         """The session is over, or its connection: watches are gone."""
         self._turn += 1
 
-    def watched(self) -> None:
+    def node_changed(self) -> None:
         """The node was made, changed, or is gone."""
         self._read()
 
@@ -105,23 +105,23 @@ class SecurityNode:
     def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         turn = self._turn
 
-        def answered(answer: Answer) -> None:
+        def answer_received(answer: Answer) -> None:
             if turn == self._turn and answer not in AWAY:
                 then(answer)
 
-        self._ask_then(request, answered)
+        self._ask_then(request, answer_received)
 
-    def again(self) -> None:
+    def retry(self) -> None:
         """Time has passed: read what could not be read."""
-        if self._behind:
+        if self._is_stale:
             self._sync()
 
     def _sync(self) -> None:
-        self._behind = True
+        self._is_stale = True
         self._ask(Sync(), lambda answer: self._read() if answer == Done() else None)
 
     def _read(self) -> None:
-        self._behind = True
+        self._is_stale = True
         self._ask(Get(FORMAT), self._have_format)
 
     def _have_format(self, answer: Answer) -> None:
@@ -132,14 +132,14 @@ class SecurityNode:
     def _tells(self, answer: Answer) -> bool:
         """Whether an answer gives the contents; a read that is not allowed is reported, a failed one is repeated."""
         if answer is Failure.NO_AUTH:
-            self._settle(Found(Standing.BARRED))
+            self._resolve(NodeReading(NodeState.BARRED))
         return isinstance(answer, Node | Stat) or answer is Failure.NO_NODE
 
     def _have(self, answer: Answer) -> None:
         if not self._tells(answer):
             return
         if isinstance(answer, Node) and self._was_made:
-            self._settle(Found(Standing.THERE, answer.data, answer.stat.version))
+            self._resolve(NodeReading(NodeState.THERE, answer.data, answer.stat.version))
         elif isinstance(answer, Node):
             self._ask(Get(FORMAT), partial(self._have_both, answer))
         else:
@@ -150,8 +150,8 @@ class SecurityNode:
         if not self._tells(answer):
             return
         self._format = answer if isinstance(answer, Node) else None
-        standing = Standing.THERE if self._was_made else Standing.FOREIGN
-        self._settle(Found(standing, node.data, node.stat.version))
+        standing = NodeState.THERE if self._was_made else NodeState.FOREIGN
+        self._resolve(NodeReading(standing, node.data, node.stat.version))
 
     def _have_none(self, answer: Answer) -> None:
         if not self._tells(answer):
@@ -159,9 +159,9 @@ class SecurityNode:
         if isinstance(answer, Stat):
             self._read()
         elif self._format is None:
-            self._settle(Found(Standing.BARRED))
+            self._resolve(NodeReading(NodeState.BARRED))
         else:
-            self._settle(Found(Standing.LOST if self._was_made else Standing.NEVER_MADE))
+            self._resolve(NodeReading(NodeState.LOST if self._was_made else NodeState.NEVER_MADE))
 
     @property
     def _was_made(self) -> bool:
@@ -170,18 +170,18 @@ class SecurityNode:
         except LayoutFault:
             return False
 
-    def _settle(self, found: Found) -> None:
-        self._behind = False
+    def _resolve(self, found: NodeReading) -> None:
+        self._is_stale = False
         unsettled, self._unsettled = self._unsettled, []
         self._told(found)
         for data, told in unsettled:
-            told(found.standing is Standing.THERE and found.data == data)
+            told(found.standing is NodeState.THERE and found.data == data)
 
     # writing
 
     def write(self, data: bytes, version: int, told: Told) -> None:
         """Replace what has this version; `told` is called once it is certain whether that holds."""
-        self._ask_then(SetData(SECURITY_STATE, data, version), partial(self._written, data, told))
+        self._ask_then(SetData(SECURITY_STATE, data, version), partial(self._write_answered, data, told))
 
     def make(self, data: bytes, told: Told) -> None:
         """Make the node where it was never made; `told` as in `write`."""
@@ -197,11 +197,11 @@ class SecurityNode:
         self._make((Create(SECURITY_STATE, data),), data, told)
 
     def _make(self, operations: tuple[Operation, ...], data: bytes, told: Told) -> None:
-        self._ask_then(Multi(operations), partial(self._written, data, told))
+        self._ask_then(Multi(operations), partial(self._write_answered, data, told))
 
-    def _written(self, data: bytes, told: Told, answer: Answer) -> None:
+    def _write_answered(self, data: bytes, told: Told, answer: Answer) -> None:
         if isinstance(answer, Stat):
-            self._told(Found(Standing.THERE, data, answer.version))
+            self._told(NodeReading(NodeState.THERE, data, answer.version))
             told(True)
             return
         self._unsettled.append((data, told))

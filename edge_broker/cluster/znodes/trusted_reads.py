@@ -50,13 +50,13 @@ class TrustedReads:
 
     def _hold(self, request: Read, answered: list[Answer], then: Then, answer: Answer) -> None:
         if isinstance(answer, Failure):
-            self._failed(request, then, answer)
+            self._read_failed(request, then, answer)
         else:
             answered.append(answer)
 
     def _compare(self, request: Read, then: Then, answer: Answer) -> None:
         if isinstance(answer, Failure):
-            self._failed(request, then, answer)
+            self._read_failed(request, then, answer)
         elif _version(answer) == self._verified.get(request.path):
             then(answer)
         else:
@@ -66,7 +66,7 @@ class TrustedReads:
         if not answered:
             return  # the request failed, and that was told
         if isinstance(answer, Failure):
-            self._failed(request, then, answer)
+            self._read_failed(request, then, answer)
             return
         assert isinstance(answer, Acl)
         version = _version(answered[0])
@@ -78,9 +78,9 @@ class TrustedReads:
             self._accepted(request.path)
             then(answered[0])
         else:
-            self._failed(request, then, Failure.NO_AUTH)
+            self._read_failed(request, then, Failure.NO_AUTH)
 
-    def _failed(self, request: Read, then: Then, failure: Failure) -> None:
+    def _read_failed(self, request: Read, then: Then, failure: Failure) -> None:
         if failure in (Failure.NO_NODE, Failure.NO_AUTH):
             self._verified.pop(request.path, None)
         if failure is Failure.NO_NODE:

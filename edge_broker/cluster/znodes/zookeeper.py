@@ -204,7 +204,7 @@ class Change(Enum):
     CHILDREN = auto()
 
 
-class Watched(NamedTuple):
+class WatchFired(NamedTuple):
     """A watch has fired, and is gone."""
 
     path: str
@@ -226,7 +226,7 @@ class Expired(NamedTuple):
     """The session has ended, and with it its ephemeral nodes."""
 
 
-Event: TypeAlias = Watched | Connected | Suspended | Expired
+Event: TypeAlias = WatchFired | Connected | Suspended | Expired
 
 
 class Listener(Protocol):

@@ -10,7 +10,7 @@ checked, then what handlers left. Nothing in this module decides anything.
 | Record, KeepCopy | the worker `files` |
 | Contradicts | the sentence is logged, and the process ends |
 | of logs | jobs/replica_jobs.py |
-| Leads, Resigned | group coordinators, who waits |
+| Leads, LeadershipResigned | group coordinators, who waits |
 | Broke | its trace is recorded, its log goes offline |
 | Forward, Forget | the journal, broker/cluster/ledger_forwarding.py; link_table.py to another leader |
 
@@ -93,7 +93,7 @@ OF_LOGS = (
     effects.Reopen,
     effects.OwnUp,
     effects.RemoveFront,
-    effects.Advance,
+    effects.AdvanceHighWatermark,
 )
 """After one of these failed the contents of the log are unknown."""
 
@@ -207,13 +207,13 @@ class ClusterShell:
             effects.Objects: self._objects,
             effects.Contradicts: lambda effect: self._fail_membership(effect.sentence),
             effects.Stray: self._stray,
-            effects.Advance: self._advance_high_watermark,
+            effects.AdvanceHighWatermark: self._advance_high_watermark,
             effects.Leads: self._leads,
-            effects.Resigned: self._leadership_resigned,
+            effects.LeadershipResigned: self._leadership_resigned,
             effects.Broke: self._broke,
             effects.Forward: self._forward,
             effects.Forget: self._forget,
-            effects.Left: lambda _: self._left.set(),
+            effects.ShutdownReady: lambda _: self._left.set(),
         }
 
     def _now_ms(self) -> float:
@@ -322,16 +322,16 @@ class ClusterShell:
 
     def answer_received(self, token: int, answer: Answer) -> None:
         """As Listener."""
-        self.turn(lambda at_ms: self.member.answered(token, answer, at_ms))
+        self.turn(lambda at_ms: self.member.answer_received(token, answer, at_ms))
 
     def event_received(self, event: Event) -> None:
         """As Listener."""
-        if type(event).__name__ != "Watched":
+        if type(event).__name__ != "WatchFired":
             log_line("info", "zookeeper", what=type(event).__name__)
             self._ensemble.look_soon()
         if isinstance(event, Connected):
             self._keep_session()
-        self.turn(lambda at_ms: self.member.happened(event, at_ms))
+        self.turn(lambda at_ms: self.member.event_received(event, at_ms))
 
     def _end_former_session(self) -> None:
         """Concurrently with this process's own session, which waits for it if needed."""
@@ -359,7 +359,7 @@ class ClusterShell:
 
         def registration_stored(_: object) -> Outcome:
             log_line("info", "registered", broker=self._broker.node_id, epoch=epoch, cluster=cluster)
-            self.turn(lambda at_ms: self.member.recorded(epoch, at_ms))
+            self.turn(lambda at_ms: self.member.epoch_recorded(epoch, at_ms))
             return Reply(None)
 
         def storing_failed(error: Exception) -> Outcome:
@@ -448,7 +448,7 @@ class ClusterShell:
         self._broker.notes.setdefault("security", []).append(note)
         log_line("warning", "users-and-acls", text=note)
 
-    def _advance_high_watermark(self, effect: effects.Advance) -> None:
+    def _advance_high_watermark(self, effect: effects.AdvanceHighWatermark) -> None:
         self.replicas.follower.advance_high_watermark(effect)
         self.cluster.replication.fetches.each(lambda session: session.high_watermark_advanced(effect.partition))
 
@@ -459,7 +459,7 @@ class ClusterShell:
             self._broker.effects.start(lead_offsets(self._broker, partition.partition))
         self._partition_moved(partition)
 
-    def _leadership_resigned(self, effect: effects.Resigned) -> None:
+    def _leadership_resigned(self, effect: effects.LeadershipResigned) -> None:
         partition = effect.partition
         log_line("info", "resigned", topic=partition.topic, partition=partition.partition)
         self.cluster.replication.fetches.each(lambda session: session.leadership_resigned(partition))
@@ -481,11 +481,11 @@ class ClusterShell:
     def _told_of_entries(self, message: EntriesTaken) -> None:
         if message.error is not ErrorCode.NONE:
             self._log.line("warning", "entries-not-taken", error=message.error.name)
-        self.turn(lambda at_ms: self.member.received(message, at_ms))
+        self.turn(lambda at_ms: self.member.message_received(message, at_ms))
 
     def _forget(self, effect: effects.Forget) -> None:
         def topic_forgotten(done: bool) -> None:
-            self.turn(lambda at_ms: self.member.forgotten(at_ms, done=done))
+            self.turn(lambda at_ms: self.member.entries_forgotten(at_ms, done=done))
 
         self._broker.effects.start(release_forwarded(self._broker, effect.end_offset, topic_forgotten))
 
@@ -516,7 +516,7 @@ class ClusterShell:
 
     async def close(self) -> None:
         """End the session, so that others need not wait for its end; waiters learn that others lead."""
-        self.turn(lambda at_ms: self.member.happened(Expired(), at_ms))
+        self.turn(lambda at_ms: self.member.event_received(Expired(), at_ms))
         self._ticking.cancel()
         self.links.close()
         await self._loop.run_in_executor(None, self._end_session)

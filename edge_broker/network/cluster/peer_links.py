@@ -92,7 +92,7 @@ class PeerLinks:
         return None if topic is None else topic.topic_id
 
     def _message_received(self, message: Message) -> None:
-        self._turn(lambda now_ms: self._member.received(message, now_ms))
+        self._turn(lambda now_ms: self._member.message_received(message, now_ms))
 
     def _link_connected(self, to: int) -> None:
         self._closed_ports.broker_reached(to)

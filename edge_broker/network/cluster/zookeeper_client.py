@@ -52,7 +52,7 @@ from edge_broker.cluster.znodes.zookeeper import (
     SetData,
     Stat,
     Suspended,
-    Watched,
+    WatchFired,
 )
 from edge_broker.network.log_lines import log_line
 
@@ -252,7 +252,7 @@ class KazooSession:
     def _watch_fired(self, told: Callable[[Any], None], event: Any) -> None:
         change = _CHANGES.get(event.type)
         if told is self._watch and change is not None and not self._closed:
-            self._listener.event_received(Watched(event.path, change))
+            self._listener.event_received(WatchFired(event.path, change))
 
 
 _CHANGES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster.znodes.zookeeper import Connected, Create, Exists, Expired, Failure, Stat, Sync, Watched
+from edge_broker.cluster.znodes.zookeeper import Connected, Create, Exists, Expired, Failure, Stat, Sync, WatchFired
 from edge_broker.network.cluster.zookeeper_client import KazooSession
 from tests.conformance.zookeeper.sessions import Peer, RealWorld
 from tests.support.board_cluster import BoardCluster
@@ -110,7 +110,7 @@ def test_what_a_former_client_brings_is_nothing(ensemble: ZooKeeperEnsemble) -> 
     session._state_changed(former, "LOST")
     session._watch_fired(told, type("Event", (), {"type": "CREATED", "path": "/watched"}))
     peer.ask(Sync())
-    assert not [each for each in peer.events if isinstance(each, Expired | Watched | Connected)]
+    assert not [each for each in peer.events if isinstance(each, Expired | WatchFired | Connected)]
     assert session._session_id == now
     world.close()
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from edge_broker.cluster.member import Standing
+from edge_broker.cluster.member import MembershipState
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode
 from tests.conformance.zookeeper.real_world import RealWorld
@@ -29,7 +29,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealWorld]:
 def in_sync(world: RealWorld) -> bool:
     """One leads, and every replica is named with the registration that its process has."""
     leaders, state = world.leaders(PARTITION), world.state(PARTITION)
-    standing = [process.member for process in world.processes if process.member.standing is Standing.SERVING]
+    standing = [process.member for process in world.processes if process.member.standing is MembershipState.SERVING]
     return (
         len(leaders) == 1
         and state is not None

@@ -34,7 +34,7 @@ from edge_broker.cluster.znodes.zookeeper import (
     Stat,
     Suspended,
     Sync,
-    Watched,
+    WatchFired,
 )
 from edge_broker.network.cluster.zookeeper_client import Credentials
 from tests.conformance.zookeeper.sessions import ModelWorld, RealWorld, World
@@ -186,9 +186,9 @@ def test_a_watch_tells_once(world: World) -> None:
     assert isinstance(two.ask(Get("/a", watch=True)), Node)
     one.ask(SetData("/a", b"1", 0))
     one.ask(SetData("/a", b"2", 1))
-    assert two.event(Watched) == Watched("/a", Change.CHANGED)
+    assert two.event(WatchFired) == WatchFired("/a", Change.CHANGED)
     two.ask(Sync())
-    assert not [event for event in two.events if isinstance(event, Watched)]
+    assert not [event for event in two.events if isinstance(event, WatchFired)]
 
 
 def test_a_watch_tells_of_making_and_removing(world: World) -> None:
@@ -197,11 +197,11 @@ def test_a_watch_tells_of_making_and_removing(world: World) -> None:
     assert two.ask(Exists("/a", watch=True)) is Failure.NO_NODE
     assert two.ask(Get("/a", watch=True)) is Failure.NO_NODE
     one.ask(Create("/a"))
-    assert two.event(Watched) == Watched("/a", Change.CREATED)
+    assert two.event(WatchFired) == WatchFired("/a", Change.CREATED)
     two.ask(Sync())
     two.ask(Get("/a", watch=True))
     one.ask(Delete("/a"))
-    assert two.event(Watched) == Watched("/a", Change.DELETED)
+    assert two.event(WatchFired) == WatchFired("/a", Change.DELETED)
 
 
 def test_a_watch_on_children_tells_of_names_alone(world: World) -> None:
@@ -214,11 +214,11 @@ def test_a_watch_on_children_tells_of_names_alone(world: World) -> None:
     one.ask(SetData("/a/x", b"1", 0))
     one.ask(SetData("/a", b"1", 0))
     one.ask(Create("/a/y"))
-    assert two.event(Watched) == Watched("/a", Change.CHILDREN)
+    assert two.event(WatchFired) == WatchFired("/a", Change.CHILDREN)
     two.ask(Sync())
     assert two.ask(Children("/a", watch=True)) == Names(("x", "y"))
     one.ask(Delete("/a/x"))
-    assert two.event(Watched) == Watched("/a", Change.CHILDREN)
+    assert two.event(WatchFired) == WatchFired("/a", Change.CHILDREN)
 
 
 def test_what_is_read_behind_a_sync_is_not_old(world: World) -> None:
@@ -241,7 +241,7 @@ def test_an_ephemeral_node_ends_with_its_session(world: World) -> None:
     two.ask(Sync())
     two.ask(Exists("/a", watch=True))
     one.session.close()
-    assert two.event(Watched) == Watched("/a", Change.DELETED)
+    assert two.event(WatchFired) == WatchFired("/a", Change.DELETED)
 
 
 def test_a_lost_connection_keeps_the_session_and_drops_its_watches(world: World) -> None:
@@ -258,7 +258,7 @@ def test_a_lost_connection_keeps_the_session_and_drops_its_watches(world: World)
     two.ask(Sync())
     two.ask(SetData("/a", b"1", 0))
     one.ask(Sync())
-    assert not [event for event in one.events if isinstance(event, Watched)]
+    assert not [event for event in one.events if isinstance(event, WatchFired)]
 
 
 def test_an_answer_that_is_lost_leaves_the_outcome_unknown_until_it_is_read(world: World) -> None:
@@ -307,7 +307,7 @@ def test_a_session_that_expired_is_followed_by_another(world: World) -> None:
     two.ask(Sync())
     two.ask(Exists("/a", watch=True))
     world.expire(one)
-    assert two.event(Watched) == Watched("/a", Change.DELETED)
+    assert two.event(WatchFired) == WatchFired("/a", Change.DELETED)
     one.event(Expired)
     assert one.connected() != session_id
     assert one.ask(Exists("/a")) is Failure.NO_NODE
@@ -392,7 +392,7 @@ def test_an_acl_fires_no_watch(world: World) -> None:
     other.ask(Children("/", watch=True))
     owner.ask(SetAcl("/a", OWNERS, 0))
     other.ask(Sync())
-    assert not [event for event in other.events if isinstance(event, Watched)]
+    assert not [event for event in other.events if isinstance(event, WatchFired)]
 
 
 def test_the_timeout_is_the_one_that_the_ensemble_agreed_to(ensemble: ZooKeeperEnsemble) -> None:

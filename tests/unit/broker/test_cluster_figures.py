@@ -6,7 +6,7 @@ import pytest
 
 from edge_broker.broker.cluster.cluster_metrics import figures
 from edge_broker.broker.health import cluster_problems, health_notes, health_problem
-from edge_broker.cluster.member import Standing
+from edge_broker.cluster.member import MembershipState
 from edge_broker.cluster.state.cluster_state import Objection, PartitionId
 from edge_broker.network.background.metrics import metrics_text
 from edge_broker.storage.metadata.loss_records import Loss
@@ -122,14 +122,14 @@ def test_why_a_broker_serves_nothing(three: InCluster) -> None:
     member.now_ms += 60_000
     assert board.facade.view.controller == -1, "another may have the office by now"
     assert problem().startswith("ZooKeeper does not answer")
-    member.standing = Standing.APART
+    member.standing = MembershipState.APART
     assert problem().startswith("not a member of the cluster: there is no session with ZooKeeper")
     member.connected = True
     said = set()
-    for standing in Standing:
+    for standing in MembershipState:
         member.standing = standing
         said.add(problem())
-    assert len(said) == len(Standing), "each standing has its own words"
+    assert len(said) == len(MembershipState), "each standing has its own words"
     board.facade.view.contradiction = "another broker has broker.id 1 and is alive"
     assert problem() == "not a member of the cluster: another broker has broker.id 1 and is alive"
     assert figure(text(three, 1), "cluster_member") == 0

@@ -7,9 +7,19 @@ from itertools import count
 
 import pytest
 
-from edge_broker.cluster.effects import Advance, Ask, BeginEpoch, Effect, KeepStates, Objects, Record, RemoveLog, Send
+from edge_broker.cluster.effects import (
+    AdvanceHighWatermark,
+    Ask,
+    BeginEpoch,
+    Effect,
+    KeepStates,
+    Objects,
+    Record,
+    RemoveLog,
+    Send,
+)
 from edge_broker.cluster.inter_broker_messages import ReplicaFetch
-from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.member import ClusterMember, MembershipState
 from edge_broker.cluster.partition.partition import LEADS, NOT_KEPT, Role, Settings
 from edge_broker.cluster.state.acting import Lines
 from edge_broker.cluster.state.cluster_state import (
@@ -56,8 +66,8 @@ class Board:
             new_state_id=lambda: f"of 1: {next(numbers)}",
         )
         self.now_ms = 1_000.0
-        self.member.happened(Connected(7, 6_000), self.now_ms)
-        self.member.standing, self.member.image.is_complete = Standing.SERVING, True
+        self.member.event_received(Connected(7, 6_000), self.now_ms)
+        self.member.standing, self.member.image.is_complete = MembershipState.SERVING, True
         for each in (ME, B, C):
             self.member.image.registrations[each.broker] = Registration(
                 each.broker, each.epoch, each.directory, protocols=protocols if each == C else PROTOCOLS
@@ -65,11 +75,11 @@ class Board:
         self.member.brokers_changed()
         self.member.image.topics["t"] = TOPIC
         self.member.topic_changed("t")
-        self.member._lease.proved(self.now_ms)  # the ensemble's leader has answered
+        self.member._lease.session_proved(self.now_ms)  # the ensemble's leader has answered
         self.log = SimLog(synced=True)
         self.log.append((Taken(4, 0), Taken(4, 1)))
         self.log.restart()
-        self.member.opened(P, "id", self.log, self.now_ms)
+        self.member.log_opened(P, "id", self.log, self.now_ms)
         self.took()
 
     def took(self) -> list[Effect]:
@@ -127,17 +137,17 @@ def test_a_follower_fetches_and_acknowledges_once_its_disk_has_kept_the_state() 
 def test_a_leader_counts_no_member_that_has_kept_another_state() -> None:
     board = Board()
     board.leads(LED)
-    assert Advance(P, 2) not in board.hears(B, "before")
-    assert Advance(P, 2) not in board.hears(B, ""), "no broker of an older release is registered"
-    assert Advance(P, 2) in board.hears(B, "first")
+    assert AdvanceHighWatermark(P, 2) not in board.hears(B, "before")
+    assert AdvanceHighWatermark(P, 2) not in board.hears(B, ""), "no broker of an older release is registered"
+    assert AdvanceHighWatermark(P, 2) in board.hears(B, "first")
 
 
 def test_after_a_change_a_leader_counts_nothing_before_its_own_disk_has_kept_it() -> None:
     board = Board()
     board.leads(LED)
     board.reads(LED._replace(in_sync=(ME, B, C), line=Line("second", 2, ("first",))), 2)
-    assert Advance(P, 2) not in [*board.hears(B, "second"), *board.hears(C, "second")]
-    assert Advance(P, 2) in board.keeps()
+    assert AdvanceHighWatermark(P, 2) not in [*board.hears(B, "second"), *board.hears(C, "second")]
+    assert AdvanceHighWatermark(P, 2) in board.keeps()
 
 
 def test_who_has_kept_another_state_does_not_join() -> None:
@@ -155,7 +165,7 @@ def test_beside_an_older_release_members_without_a_kept_state_count() -> None:
     state = PartitionState(1, 4, (ME, C))
     assert BeginEpoch(P, 4) in board.reads(state), "nothing is kept of a state without a line"
     board.member.epoch_begun(P, 4, board.now_ms)
-    assert Advance(P, 2) in board.hears(C, "")
+    assert AdvanceHighWatermark(P, 2) in board.hears(C, "")
     board.member.fetch_from(ReplicaFetch(P, B, 4, 2, 4, 2), board.now_ms)
     assert not board.written.line.is_marked
 
@@ -226,17 +236,17 @@ def test_a_follower_with_a_full_disk_hears_where_the_log_starts_before_its_state
 def test_a_session_with_the_epoch_of_the_one_before_is_recorded() -> None:
     """Zxids may repeat after an older copy was put back."""
     board = Board()
-    board.member.standing = Standing.REGISTERING
+    board.member.standing = MembershipState.REGISTERING
     for _ in range(2):
         board.member._has_epoch(Stat(0, 77, 77, 0))
         board.keeps() if [each for each in board.took() if isinstance(each, KeepStates)] else None
-        board.member.recorded(77, board.now_ms)
+        board.member.epoch_recorded(77, board.now_ms)
     assert board.member.identity.epochs[-2:] == (77, 77)
 
 
 def test_a_registration_is_recorded_once_the_file_of_kept_states_names_it() -> None:
     board = Board()
-    board.member.standing = Standing.REGISTERING
+    board.member.standing = MembershipState.REGISTERING
     board.member._has_epoch(Stat(0, 9, 9, 0))
     assert board.took() == [KeepStates({}, 9)]
     assert not [each for each in board.keeps(done=False) if isinstance(each, Record)]
@@ -252,7 +262,7 @@ def test_what_is_kept_of_a_log_goes_with_it() -> None:
     board.member.topic_changed("t")
     (asked,) = [each for each in board.took() if isinstance(each, Ask)]
     assert asked.request == Exists(deleted_path("id"))
-    board.member.answered(asked.token, Stat(0, 1, 1, 0), board.now_ms)
+    board.member.answer_received(asked.token, Stat(0, 1, 1, 0), board.now_ms)
     effects = board.took()
     assert RemoveLog(P, "id") in effects
     assert KeepStates({}, NEVER_REGISTERED) in effects
@@ -276,9 +286,9 @@ def test_new_partitions_begin_a_line_unless_an_older_release_is_there() -> None:
 def test_a_broker_that_knows_no_lines_says_so(knows_lines: bool) -> None:
     new_id: Callable[[], str] | None = (lambda: "an id") if knows_lines else None
     member = ClusterMember(Identity(1, "disk 1", (5,), "site"), Settings(), new_state_id=new_id)
-    member.happened(Connected(7, 6_000), 1.0)
+    member.event_received(Connected(7, 6_000), 1.0)
     (asked,) = [each for each in member.effects if isinstance(each, Ask) and isinstance(each.request, Get)]
-    member.answered(asked.token, Node(encode_format("site"), Stat(1, 1, 1, 0)), 1.0)
+    member.answer_received(asked.token, Node(encode_format("site"), Stat(1, 1, 1, 0)), 1.0)
     create = next(
         each.request
         for each in member.effects

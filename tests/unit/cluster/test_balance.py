@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.controller import out_of_balance
-from edge_broker.cluster.effects import Ask, Left
+from edge_broker.cluster.effects import Ask, ShutdownReady
 from edge_broker.cluster.inter_broker_messages import HandOver, ReplicaFetch
-from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.member import ClusterMember, MembershipState
 from edge_broker.cluster.partition.partition import Partition, Role, Settings
 from edge_broker.cluster.state.cluster_state import (
     NO_LEADER,
@@ -60,7 +60,7 @@ class Leaving:
     def __init__(self, tries: int, partitions: int = 1) -> None:
         settings = Settings(hand_over_ms_max=1000.0, leave_tries=tries, leave_backoff_ms=3000.0, lag_ms_max=1e9)
         self.member = member = ClusterMember(Identity(1, "one", (5,)), settings)
-        member.standing, member.image.is_complete, member.connected = Standing.SERVING, True, True
+        member.standing, member.image.is_complete, member.connected = MembershipState.SERVING, True, True
         member.image.registrations.update(THERE)
         member.image.topics["t"] = Topic("id", ((1, 2),) * partitions, {})
         member.topic_changed("t")
@@ -68,7 +68,7 @@ class Leaving:
             log = SimLog(synced=True)
             log.append((Record(3, 0),))
             log.restart()
-            member.opened(partition, "id", log, 0.0)
+            member.log_opened(partition, "id", log, 0.0)
             member.state_read(partition, PartitionState(1, 4, (A, B)), 7)
             member.epoch_begun(partition, 4, 0.0)
         self.partition: Partition = member.partitions[PartitionId("t", 0)]
@@ -76,7 +76,7 @@ class Leaving:
         member.effects.clear()
 
     def goes_on(self, to_ms: float, from_ms: float = 0.0) -> list[tuple[float, bool]]:
-        """When it begins to hand over (True) or leads on, and Left (False, at the end)."""
+        """When it begins to hand over (True) or leads on, and ShutdownReady (False, at the end)."""
         found, role = list[tuple[float, bool]](), self.partition.role
         at_ms = from_ms
         while at_ms < to_ms:
@@ -88,7 +88,7 @@ class Leaving:
         return found
 
     def has_left(self) -> bool:
-        return any(isinstance(each, Left) for each in self.member.effects)
+        return any(isinstance(each, ShutdownReady) for each in self.member.effects)
 
 
 def test_a_broker_that_stops_tries_again_behind_a_pause_in_which_it_leads() -> None:
@@ -103,7 +103,7 @@ def test_a_broker_that_stops_tries_again_behind_a_pause_in_which_it_leads() -> N
 
 def test_without_zookeeper_a_broker_that_stops_waits_for_one_try_alone() -> None:
     leaving = Leaving(tries=3)
-    leaving.member.happened(Suspended(), 0.0)
+    leaving.member.event_received(Suspended(), 0.0)
     leaving.member.shut_down(0.0)
     leaving.goes_on(900.0)
     assert not leaving.has_left(), "it may be there again soon"
@@ -138,7 +138,7 @@ def test_the_next_is_handed_over_and_clients_are_told_so_as_soon_as_the_write_is
     member.effects.clear()
     member.fetch_from(ReplicaFetch(first, B, 4, 1, 3, 1), 1.0)
     (asked,) = [each for each in member.effects if isinstance(each, Ask)]
-    member.answered(asked.token, Done(), 2.0)
+    member.answer_received(asked.token, Done(), 2.0)
     assert member.state(first) == PartitionState(2, 5, (B,))
     third = PartitionId("t", 2)
     assert handing(member) == [second, third]

@@ -8,7 +8,7 @@ import pytest
 
 from edge_broker.cluster.address_conflict import contradiction
 from edge_broker.cluster.effects import Ask, Contradicts, Record
-from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.member import ClusterMember, MembershipState
 from edge_broker.cluster.partition.partition import Settings
 from edge_broker.cluster.state.cluster_state import Identity, Registration
 from edge_broker.cluster.znodes.zookeeper import Answer, Event
@@ -31,11 +31,11 @@ class Board:
         self.session = ensemble.client(self, SESSION_MS, GoodLinks(random.Random(identity.broker)))
 
     def answer_received(self, token: int, answer: Answer) -> None:
-        self.member.answered(token, answer, self._now_ms())
+        self.member.answer_received(token, answer, self._now_ms())
         self._carry_out()
 
     def event_received(self, event: Event) -> None:
-        self.member.happened(event, self._now_ms())
+        self.member.event_received(event, self._now_ms())
         self._carry_out()
 
     def tick(self) -> None:
@@ -51,7 +51,7 @@ class Board:
             if isinstance(effect, Ask):
                 self.session.ask(effect.token, effect.request)
             elif isinstance(effect, Record) and self._records:
-                self.member.recorded(effect.epoch, self._now_ms())
+                self.member.epoch_recorded(effect.epoch, self._now_ms())
             elif isinstance(effect, Contradicts):
                 self.said.append(effect.sentence)
 
@@ -83,7 +83,7 @@ def site() -> Site:
 def served(site: Site, identity: Identity, at: str) -> Board:
     board = site.add(identity, at)
     site.pass_for(3_000)
-    assert board.member.standing is Standing.SERVING
+    assert board.member.standing is MembershipState.SERVING
     return board
 
 
@@ -100,12 +100,12 @@ def test_who_comes_later_waits_for_a_life_that_may_have_ended_then_it_ends_with_
     first = served(site, Identity(1, "one"), "pi-1:9092")
     second = site.add(identity, at)
     site.pass_for(SESSION_MS * 1.4)
-    assert second.member.standing in (Standing.WAITING, Standing.READING)
+    assert second.member.standing in (MembershipState.WAITING, MembershipState.READING)
     assert second.said == []
     site.pass_for(SESSION_MS)
     assert len(second.said) == 1
     assert second.said[0].startswith(said)
-    assert (first.member.standing, first.said) == (Standing.SERVING, [])
+    assert (first.member.standing, first.said) == (MembershipState.SERVING, [])
 
 
 @pytest.mark.parametrize("identity", [Identity(2, "two"), Identity(1, "two")])
@@ -114,11 +114,11 @@ def test_it_serves_once_the_other_is_gone(site: Site, identity: Identity) -> Non
     first = served(site, Identity(1, "one"), "pi-1:9092")
     second = site.add(identity, "pi-1:9092")
     site.pass_for(2_000)
-    assert second.member.standing is not Standing.SERVING
+    assert second.member.standing is not MembershipState.SERVING
     first.session.close()
     site.boards.remove(first)
     site.pass_for(2_000)
-    assert (second.member.standing, second.said, second.member.hindrance) == (Standing.SERVING, [], "")
+    assert (second.member.standing, second.said, second.member.hindrance) == (MembershipState.SERVING, [], "")
 
 
 def test_a_copy_of_a_card_under_the_same_id_ends_where_the_other_was_registered_since(site: Site) -> None:
@@ -135,19 +135,19 @@ def test_its_own_former_life_is_waited_for_however_long_that_takes(site: Site) -
     first = served(site, Identity(1, "one"), "pi-1:9092")
     again = site.add(first.member.identity, "pi-1:9092")
     site.pass_for(SESSION_MS * 20)
-    assert (again.member.standing, again.said) == (Standing.WAITING, [])
+    assert (again.member.standing, again.said) == (MembershipState.WAITING, [])
 
 
 def test_a_life_that_ended_before_its_epoch_was_recorded_is_no_copy(site: Site) -> None:
     first = site.add(Identity(1, "one"), "pi-1:9092", records=False)
     site.pass_for(1_000)
-    assert first.member.standing is Standing.RECORDING
+    assert first.member.standing is MembershipState.RECORDING
     again = site.add(Identity(1, "one", (), "c"), "pi-1:9092")
     site.pass_for(SESSION_MS * 2)
     first.session.close()
     site.boards.remove(first)
     site.pass_for(2_000)
-    assert (again.member.standing, again.said) == (Standing.SERVING, [])
+    assert (again.member.standing, again.said) == (MembershipState.SERVING, [])
 
 
 def test_a_copy_of_another_boards_card_serves(site: Site) -> None:

@@ -55,7 +55,7 @@ class Keeping:
         self.keeper.tick(OWN, self.now_ms)
         for effect in self.left:
             assert isinstance(effect, KeepCopy)
-            self.keeper.kept(self.now_ms, done=not self.refuses)
+            self.keeper.copy_written(self.now_ms, done=not self.refuses)
             self.kept.append(effect.copy)
         self.left.clear()
 
@@ -245,7 +245,7 @@ def test_a_change_while_the_disk_writes_is_written_next() -> None:
     board.keeper.tick(OWN, 2 * KEEP_MS)
     assert board.left == [first], "one write at a time"
     board.left.clear()
-    board.keeper.kept(2 * KEEP_MS, done=True)
+    board.keeper.copy_written(2 * KEEP_MS, done=True)
     board.keeper.tick(OWN, 3 * KEEP_MS)
     assert board.left == [KeepCopy(ClusterCopy(60, (T, U)))]
 
@@ -262,17 +262,17 @@ def test_as_many_deletions_are_kept_as_are_told() -> None:
 
 def has_format(data: bytes) -> tuple[ClusterMember, list[Effect]]:
     member = ClusterMember(Identity(1, "one", (5,), "site"), Settings())
-    member.happened(Connected(7, 6000), 1.0)
+    member.event_received(Connected(7, 6000), 1.0)
     (token,) = [each.token for each in member.effects if isinstance(each, Ask) and each.request == Get(FORMAT)]
     member.effects.clear()
-    member.answered(token, Node(data, Stat(0, 1, 1, 0)), 2.0)
+    member.answer_received(token, Node(data, Stat(0, 1, 1, 0)), 2.0)
     return member, member.effects
 
 
 def test_a_rebuilt_ensemble_s_zxids_are_epochs_behind_its_base() -> None:
     member, effects = has_format(encode_rebuilt_format(Format("site", 1 << 44), security=False))
     creates = [each for each in effects if isinstance(each, Ask) and getattr(each.request, "ephemeral", False)]
-    member.answered(creates[0].token, Stat(0, 9, 9, 7), 3.0)
+    member.answer_received(creates[0].token, Stat(0, 9, 9, 7), 3.0)
     assert member.effects[-1] == type(member.effects[-1])((1 << 44) + 9, "site")
 
 

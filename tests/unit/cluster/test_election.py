@@ -5,13 +5,13 @@ from __future__ import annotations
 from edge_broker.cluster.partition.election import (
     LogEnds,
     candidates,
-    claimed,
     claimed_unclean,
     has_most,
     offline,
     online,
-    resigned,
-    without,
+    with_leader,
+    without_broker,
+    without_leader,
 )
 from edge_broker.cluster.state.cluster_state import Identity, InSyncReplica, OfflineLog, PartitionState, Registration
 
@@ -38,28 +38,28 @@ def test_who_is_not_in_the_set_may_not() -> None:
 
 def test_a_claim_raises_the_epoch_and_drops_who_is_gone() -> None:
     me = B._replace(epoch=50)
-    assert claimed(STATE, me, registered(me, C), 2, 5) == PartitionState(2, 5, (me, C))
+    assert with_leader(STATE, me, registered(me, C), 2, 5) == PartitionState(2, 5, (me, C))
 
 
 def test_a_claim_keeps_as_many_as_are_needed() -> None:
-    assert claimed(STATE, B, registered(B), 2, 5) == PartitionState(2, 5, (B, C)), "what counts is on C's disk"
-    assert claimed(STATE, B, registered(B), 1, 5) == PartitionState(2, 5, (B,))
+    assert with_leader(STATE, B, registered(B), 2, 5) == PartitionState(2, 5, (B, C)), "what counts is on C's disk"
+    assert with_leader(STATE, B, registered(B), 1, 5) == PartitionState(2, 5, (B,))
 
 
 def test_leaving_and_resigning() -> None:
-    assert without(STATE, 1) == PartitionState(-1, 4, (B, C))
-    assert without(STATE, 2) == PartitionState(1, 4, (A, C))
-    assert resigned(STATE, 1) == PartitionState(-1, 4, (A, B, C))
-    assert resigned(STATE, 2) == STATE
+    assert without_broker(STATE, 1) == PartitionState(-1, 4, (B, C))
+    assert without_broker(STATE, 2) == PartitionState(1, 4, (A, C))
+    assert without_leader(STATE, 1) == PartitionState(-1, 4, (A, B, C))
+    assert without_leader(STATE, 2) == STATE
 
 
 def test_who_says_that_its_log_is_offline_is_passed_over_under_that_registration_alone() -> None:
     state = PartitionState(2, 4, (A, B, C), (OfflineLog(2, 12),))
     assert candidates(state, (3, 2, 1), registered(A, B, C)) == (3, 1)
     assert candidates(state, (3, 2, 1), registered(A, B._replace(epoch=50), C)) == (3, 1, 2), "it has started again"
-    assert claimed(state, A, registered(A, B, C), 2, 5) == PartitionState(1, 5, (A, C)), "what it said goes with it"
-    assert claimed(state, A, registered(A, B), 2, 5) == PartitionState(1, 5, (A, C)), "it is the first to go"
-    assert claimed(state, A, registered(A, B, C), 3, 5) == PartitionState(1, 5, (A, B, C), (OfflineLog(2, 12),))
+    assert with_leader(state, A, registered(A, B, C), 2, 5) == PartitionState(1, 5, (A, C)), "what it said goes with it"
+    assert with_leader(state, A, registered(A, B), 2, 5) == PartitionState(1, 5, (A, C)), "it is the first to go"
+    assert with_leader(state, A, registered(A, B, C), 3, 5) == PartitionState(1, 5, (A, B, C), (OfflineLog(2, 12),))
 
 
 def test_what_was_said_of_a_log_holds_until_it_is_taken_back_or_caught_up() -> None:
@@ -69,7 +69,7 @@ def test_what_was_said_of_a_log_holds_until_it_is_taken_back_or_caught_up() -> N
     both = offline(said, B)
     assert (offline(both, A), offline(both, B)) == (both, both), "neither says it again for the other's sake"
     assert offline(both, A._replace(epoch=20)).offline == (OfflineLog(2, 12), OfflineLog(1, 20))
-    assert online(both, 1) == offline(resigned(STATE, 1), B)
+    assert online(both, 1) == offline(without_leader(STATE, 1), B)
     assert both.naming((A, B._replace(epoch=20))) == PartitionState(-1, 4, (A, B._replace(epoch=20)), said.offline)
 
 
@@ -87,4 +87,4 @@ def test_a_disk_is_named_by_its_directory_and_its_own_epochs() -> None:
     assert mine.is_named_by(A)
     assert not mine.is_named_by(A._replace(directory="other"))
     assert not mine.is_named_by(A._replace(epoch=12)), "the disk that was registered then is another: this is a copy"
-    assert mine.registered(20, "site").replica == InSyncReplica(1, "disk-1", 20)
+    assert mine.with_registration(20, "site").replica == InSyncReplica(1, "disk-1", 20)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_broker.cluster.state.cluster_state import InSyncReplica
-from edge_broker.cluster.state.isr_rules import changed, high_watermark, may_join
+from edge_broker.cluster.state.isr_rules import changed_isr, high_watermark, may_join
 
 A, B, C = (InSyncReplica(number, f"disk-{number}", 10 + number) for number in (1, 2, 3))
 ENDS = {A: 9, B: 7, C: 5}
@@ -38,14 +38,14 @@ def test_who_joins_has_all_that_counts_and_the_epochs_start() -> None:
 
 def test_a_restarted_member_takes_its_own_place() -> None:
     again = B._replace(epoch=99)
-    assert changed((A, B, C), (A, again), (B,), (), 2) == (A, again, C)
+    assert changed_isr((A, B, C), (A, again), (B,), (), 2) == (A, again, C)
 
 
 def test_the_set_never_becomes_smaller_than_needed() -> None:
-    assert changed((A, B, C), (A,), (B,), (C,), 2) == (A, C)
-    assert changed((A, B, C), (A,), (B,), (C,), 1) == (A,)
-    assert changed((A, B), (A,), (B,), (), 2) == (A, B)
+    assert changed_isr((A, B, C), (A,), (B,), (C,), 2) == (A, C)
+    assert changed_isr((A, B, C), (A,), (B,), (C,), 1) == (A,)
+    assert changed_isr((A, B), (A,), (B,), (), 2) == (A, B)
 
 
 def test_a_newcomer_lets_an_absent_one_go() -> None:
-    assert changed((A, B), (A, C), (B,), (), 2) == (A, C)
+    assert changed_isr((A, B), (A, C), (B,), (), 2) == (A, C)

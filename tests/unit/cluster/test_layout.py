@@ -64,8 +64,8 @@ def test_a_registrations_epoch_is_the_zxid_that_made_it() -> None:
 def test_a_topic() -> None:
     topic = Topic("id", ((1, 2, 3), (2, 3, 1)), {"min.insync.replicas": "2"})
     assert decode_topic("t", node(encode_topic(topic))) == topic
-    assert (topic.min_in_sync, topic.needed(0), topic.may_elect_unclean) == (2, 2, False)
-    assert Topic("id", ((1,),), {"min.insync.replicas": "2"}).needed(0) == 1
+    assert (topic.min_in_sync, topic.disks_needed(0), topic.may_elect_unclean) == (2, 2, False)
+    assert Topic("id", ((1,),), {"min.insync.replicas": "2"}).disks_needed(0) == 1
 
 
 @pytest.mark.parametrize(

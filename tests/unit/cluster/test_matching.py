@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from edge_broker.cluster.effects import Lost
+from edge_broker.cluster.effects import LostRange
 from edge_broker.cluster.inter_broker_messages import EpochEnd
 from edge_broker.cluster.partition.follower_state import lost_by, truncation_end
 from edge_broker.cluster.partition.leader_state import divergence
@@ -105,7 +105,7 @@ def test_a_log_that_holds_nothing_but_what_its_leader_lost_matches() -> None:
 
 
 def test_what_a_truncation_takes_is_told_epoch_by_epoch() -> None:
-    assert lost_by(log_of(1, 1, 2, 2, 4), 1) == (Lost(1, 1, 2), Lost(2, 2, 4), Lost(4, 4, 5))
+    assert lost_by(log_of(1, 1, 2, 2, 4), 1) == (LostRange(1, 1, 2), LostRange(2, 2, 4), LostRange(4, 4, 5))
     assert lost_by(log_of(1, 1), 2) == ()
 
 

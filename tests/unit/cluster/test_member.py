@@ -8,7 +8,7 @@ import pytest
 
 from edge_broker.cluster.effects import Ask, Broke, Effect, OpenLog, RemoveLog, Send
 from edge_broker.cluster.inter_broker_messages import ReplicaFetch
-from edge_broker.cluster.member import ClusterMember, Standing
+from edge_broker.cluster.member import ClusterMember, MembershipState
 from edge_broker.cluster.partition.partition import Partition, Settings
 from edge_broker.cluster.state.cluster_state import (
     Identity,
@@ -31,7 +31,7 @@ class Serving:
 
     def __init__(self) -> None:
         self.member = ClusterMember(Identity(1, "one", (5,)), Settings())
-        self.member.standing, self.member.image.is_complete = Standing.SERVING, True
+        self.member.standing, self.member.image.is_complete = MembershipState.SERVING, True
 
     def has_topic(self, topic: Topic | None) -> None:
         if topic is None:
@@ -48,7 +48,7 @@ class Serving:
         """What is wanted once ZooKeeper has said that a topic was deleted."""
         (asked,) = [each for each in self.took() if isinstance(each, Ask)]
         assert asked.request == Exists(deleted_path("old"))
-        self.member.answered(asked.token, Stat(0, 1, 1, 0), 2.0)
+        self.member.answer_received(asked.token, Stat(0, 1, 1, 0), 2.0)
         return self.took()
 
 
@@ -57,7 +57,7 @@ def test_a_log_that_was_made_behind_the_end_of_its_topic_goes() -> None:
     site.has_topic(OLD)
     assert OpenLog(P, "old") in site.took()
     site.has_topic(None)
-    site.member.opened(P, "old", SimLog(synced=True), 1.0)
+    site.member.log_opened(P, "old", SimLog(synced=True), 1.0)
     assert site.removes() == [RemoveLog(P, "old")]
 
 
@@ -67,9 +67,9 @@ def test_a_log_of_a_former_topic_goes_out_of_the_way_of_the_new_one() -> None:
     site.has_topic(None)
     site.has_topic(NEW)
     assert OpenLog(P, "new") in site.took()
-    site.member.opened(P, "old", SimLog(synced=True), 1.0)
+    site.member.log_opened(P, "old", SimLog(synced=True), 1.0)
     assert site.removes() == [RemoveLog(P, "old")]
-    site.member.opened(P, "new", SimLog(synced=True), 3.0)
+    site.member.log_opened(P, "new", SimLog(synced=True), 3.0)
     assert list(site.member.partitions) == [P]
 
 
@@ -89,7 +89,7 @@ def test_a_log_that_is_opened_twice_stays() -> None:
     site = Serving()
     site.has_topic(OLD)
     for _ in range(2):
-        site.member.opened(P, "old", SimLog(synced=True), 1.0)
+        site.member.log_opened(P, "old", SimLog(synced=True), 1.0)
     assert not [each for each in site.took() if isinstance(each, Ask | RemoveLog)]
 
 
@@ -102,15 +102,15 @@ def test_a_replica_that_cannot_be_made_here_lets_others_lead_until_it_can() -> N
     site.has_topic(NEW)
     member.state_read(P, PartitionState(1, 0, (me, other)), 0)
     site.took()
-    member.obstructed(P, "new", 1.0)
+    member.log_obstructed(P, "new", 1.0)
     (written,) = [each.request for each in site.took() if isinstance(each, Ask)]
     assert isinstance(written, Multi)
     assert decode_state(P, Node(written.operations[-1].data, Stat(1, 1, 1, 0))) == PartitionState(-1, 0, (other,))
-    member.obstructed(P, "new", 2.0)
+    member.log_obstructed(P, "new", 2.0)
     assert not [each for each in site.took() if isinstance(each, Ask)], "once"
-    member.opened(P, "new", SimLog(synced=True), 3.0)
+    member.log_opened(P, "new", SimLog(synced=True), 3.0)
     assert member.partitions[P].log.online
-    member.obstructed(P, "new", 4.0)
+    member.log_obstructed(P, "new", 4.0)
     assert member.partitions[P].log.online
 
 
@@ -118,7 +118,7 @@ def three_partitions() -> Serving:
     site = Serving()
     site.has_topic(OLD._replace(replicas=((1, 2),) * 3))
     for number in range(2):
-        site.member.opened(PartitionId("t", number), "old", SimLog(synced=True), 1.0)
+        site.member.log_opened(PartitionId("t", number), "old", SimLog(synced=True), 1.0)
     site.member.state_read(PartitionId("t", 1), PartitionState(2, 0, ()), 0)
     site.took()
     return site
@@ -131,12 +131,12 @@ def test_a_topic_of_fewer_partitions_stops_those_above_and_gets_them_back() -> N
     assert not [each for each in site.took() if isinstance(each, Broke | Ask)]
     assert (list(site.member.partitions), site.member.state(above)) == ([P], None)
     for late in (above, PartitionId("t", 2)):
-        site.member.opened(late, "old", SimLog(synced=True), 2.0)
-        site.member.obstructed(late, "old", 2.0)
+        site.member.log_opened(late, "old", SimLog(synced=True), 2.0)
+        site.member.log_obstructed(late, "old", 2.0)
     assert (list(site.member.partitions), site.took()) == ([P], []), "one that was being opened is not served either"
     site.has_topic(OLD._replace(replicas=((1, 2),) * 2))
     assert [each for each in site.took() if isinstance(each, OpenLog)] == [OpenLog(above, "old")]
-    site.member.opened(above, "old", SimLog(synced=True), 3.0)
+    site.member.log_opened(above, "old", SimLog(synced=True), 3.0)
     assert list(site.member.partitions) == [P, above]
 
 
@@ -157,7 +157,7 @@ class Ticked:
         self.site, self.done = Serving(), list[int]()
         self.site.has_topic(Topic("id", ((1, 2),) * 3, {}))
         for number in range(3):
-            self.site.member.opened(PartitionId("t", number), "id", SimLog(synced=True), 1.0)
+            self.site.member.log_opened(PartitionId("t", number), "id", SimLog(synced=True), 1.0)
         self.site.took()
 
         def broken(partition: Partition, *_: object) -> None:
@@ -188,7 +188,7 @@ def test_a_bug_in_one_partitions_tick_costs_those_behind_it_nothing(monkeypatch:
     [
         ("reconcile", ClusterMember.complete),
         ("fetch_again", lambda member: member.connected_to(2, 10.0)),
-        ("stop", lambda member: member.happened(Expired(), 10.0)),
+        ("stop", lambda member: member.event_received(Expired(), 10.0)),
     ],
 )
 def test_so_it_is_wherever_all_have_their_turn(
@@ -219,7 +219,7 @@ class Idle:
 
     def __init__(self, leaders: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.member = ClusterMember(Identity(1, "one", (5,)), CALM)
-        self.member.standing, self.member.image.is_complete = Standing.SERVING, True
+        self.member.standing, self.member.image.is_complete = MembershipState.SERVING, True
         for each in (ME, *OTHERS.values()):
             self.member.image.registrations[each.broker] = Registration(each.broker, each.epoch, each.directory)
         topic = Topic("id", tuple((1, 2, 3) for _ in leaders), {})
@@ -229,13 +229,13 @@ class Idle:
         self.happened(Connected(7, 6_000))
         for number, leader in enumerate(leaders):
             partition = PartitionId("t", number)
-            self.member.opened(partition, "id", SimLog(synced=True), self.now_ms)
+            self.member.log_opened(partition, "id", SimLog(synced=True), self.now_ms)
             self.member.state_read(partition, PartitionState(leader, 4, (ME, *OTHERS.values())), 1)
             if leader == ME.broker:
                 self.member.epoch_begun(partition, 4, self.now_ms)
         self.ticked: list[int] = []
         self.advanced = 0
-        tick, advance = Partition.tick, Partition.advance
+        tick, advance = Partition.tick, Partition.advance_high_watermark
 
         def counted(found: Partition) -> None:
             self.ticked.append(found.partition.partition)
@@ -246,18 +246,18 @@ class Idle:
             advance(found)
 
         monkeypatch.setattr(Partition, "tick", counted)
-        monkeypatch.setattr(Partition, "advance", counted_too)
+        monkeypatch.setattr(Partition, "advance_high_watermark", counted_too)
 
     def happened(self, event: Connected) -> None:
-        self.member.session_id, self.member.standing = event.session_id, Standing.SERVING
-        self.member.happened(event, self.now_ms)
+        self.member.session_id, self.member.standing = event.session_id, MembershipState.SERVING
+        self.member.event_received(event, self.now_ms)
         self.proved()
 
     def proved(self) -> None:
         """Have the ensemble answer what it was asked."""
         for each in self.took():
             if isinstance(each, Ask) and each.request == Sync():
-                self.member.answered(each.token, Done(), self.now_ms)
+                self.member.answer_received(each.token, Done(), self.now_ms)
 
     def took(self) -> list[Effect]:
         found, self.member.effects = self.member.effects, []

@@ -37,11 +37,11 @@ def test_an_offline_log_is_tried_again_at_a_limited_rate_one_try_at_a_time() -> 
     made.log_moved()
     made.tick()
     assert passes(made, around, REOPEN_MS * 0.9) == []
-    assert passes(made, around, REOPEN_MS * 0.2) == [Reopen(PARTITION, anew=False)]
+    assert passes(made, around, REOPEN_MS * 0.2) == [Reopen(PARTITION, may_recreate=False)]
     assert passes(made, around, REOPEN_MS * 5) == [], "that one is under way"
-    made.reopened()
+    made.log_reopened()
     assert passes(made, around, REOPEN_MS * 0.9) == []
-    assert passes(made, around, REOPEN_MS * 0.2) == [Reopen(PARTITION, anew=False)]
+    assert passes(made, around, REOPEN_MS * 0.2) == [Reopen(PARTITION, may_recreate=False)]
 
 
 def test_who_is_back_follows_from_the_end_that_its_disk_has() -> None:
@@ -53,7 +53,7 @@ def test_who_is_back_follows_from_the_end_that_its_disk_has() -> None:
     passes(made, around, REOPEN_MS * 1.2)
     log.begin_truncation(2)
     log.online = True
-    made.reopened()
+    made.log_reopened()
     (fetch,) = around.fetches()
     assert (fetch.fetch_offset, fetch.synced_end, fetch.keeps_out) == (2, 2, False)
     assert made.high_watermark <= 2
@@ -69,19 +69,19 @@ def test_who_must_stay_named_takes_back_that_its_log_is_offline() -> None:
     settles(made, around, 2)
     passes(made, around, REOPEN_MS * 1.2)
     log.online = True
-    made.reopened()
+    made.log_reopened()
     assert written(around) == PartitionState(2, 4, (ME, B, C))
 
 
 def test_a_cut_that_has_failed_is_not_waited_for_once_the_log_is_back() -> None:
     made, log, around = following(4, 4)
     made._cut(1)
-    made.entered(made.cutting.token if made.cutting else -1)
+    made.losses_recorded(made.cutting.token if made.cutting else -1)
     log.online = False
     made.log_moved()
     passes(made, around, REOPEN_MS * 1.2)
     log.online = True
-    made.reopened()
+    made.log_reopened()
     assert made.cutting is None
     assert len(around.fetches()) == 1
 
@@ -94,7 +94,7 @@ def test_a_missing_log_is_made_anew_once_the_set_does_not_name_it_be_it_smaller_
     assert written(around) == PartitionState(NO_LEADER, 4, (B, C)), "its disk has nothing of what it was named for"
     assert passes(made, around, REOPEN_MS * 2) == []
     settles(made, around, 2)
-    assert passes(made, around, 1000.0) == [Reopen(PARTITION, anew=True)], "at once"
+    assert passes(made, around, 1000.0) == [Reopen(PARTITION, may_recreate=True)], "at once"
 
 
 def test_the_last_one_that_is_named_makes_nothing_anew_and_says_that_it_is_offline() -> None:
@@ -147,11 +147,13 @@ def test_what_the_leader_has_of_an_epoch_that_was_led_here_is_asked_first(epoch:
     made.end_told(TellEnd(PARTITION, 2, 2, -1, -1, online=False, epoch=4))
     assert around.took() == [], "only the leader's answer to this question counts"
     made.end_told(TellEnd(PARTITION, 2, 2, epoch, end, epoch=4))
-    assert around.took() == [Reopen(PARTITION, anew=False, kept_until=kept)]
-    made.reopened()
+    assert around.took() == [Reopen(PARTITION, may_recreate=False, kept_until=kept)]
+    made.log_reopened()
     around.now_ms += REOPEN_MS * 1.01
     made.tick()
-    assert around.took() == [Reopen(PARTITION, anew=False, kept_until=kept)], "the disk still refused; the same entry"
+    assert around.took() == [Reopen(PARTITION, may_recreate=False, kept_until=kept)], (
+        "the disk still refused; the same entry"
+    )
 
 
 def test_it_is_asked_again_and_without_an_answer_all_of_it_counts_as_lost() -> None:
@@ -163,7 +165,7 @@ def test_it_is_asked_again_and_without_an_answer_all_of_it_counts_as_lost() -> N
         found += around.took()
     assert found[:-1] == [Send(2, AskEnd(PARTITION, 2, 1, 4))] * (len(found) - 1)
     assert len(found) > 10
-    assert found[-1] == Reopen(PARTITION, anew=False)
+    assert found[-1] == Reopen(PARTITION, may_recreate=False)
 
 
 @pytest.mark.parametrize("leader_is_there", [True, False])
@@ -173,7 +175,9 @@ def test_who_has_nobody_to_ask_asks_nobody(*, leader_is_there: bool) -> None:
         log.end_sync(log.begin_sync())
     around.now_ms += REOPEN_MS * 1.01
     made.tick()
-    assert [each for each in around.took() if isinstance(each, Reopen | Send)] == [Reopen(PARTITION, anew=False)]
+    assert [each for each in around.took() if isinstance(each, Reopen | Send)] == [
+        Reopen(PARTITION, may_recreate=False)
+    ]
 
 
 def test_a_replica_says_where_an_epoch_ended_in_its_log() -> None:

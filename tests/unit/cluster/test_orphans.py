@@ -23,7 +23,7 @@ class Starting:
         self.member = ClusterMember(identity, Settings(), new_cluster="new", orphans=orphans)
         self.asked: list[Ask] = []
         self.sentences: list[str] = []
-        self.member.happened(Connected(7, 6000), 1.0)
+        self.member.event_received(Connected(7, 6000), 1.0)
         self.take()
 
     def take(self) -> None:
@@ -36,7 +36,7 @@ class Starting:
 
     def has_format(self, answer: Answer) -> None:
         (token,) = [each.token for each in self.asked if each.request == Get(FORMAT)]
-        self.member.answered(token, answer, 2.0)
+        self.member.answer_received(token, answer, 2.0)
         self.take()
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from edge_broker.cluster.effects import (
-    Advance,
+    AdvanceHighWatermark,
     Append,
     BeginEpoch,
     Enter,
-    Lost,
+    LeadershipResigned,
+    LostRange,
     RemoveFront,
-    Resigned,
     Send,
     StartAnew,
 )
@@ -70,10 +70,10 @@ def test_an_epoch_begins_behind_what_is_being_written() -> None:
 def test_who_is_writing_fetches_nothing_and_takes_no_answer() -> None:
     made, log, around = following(4, 4)
     answer = ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),))
-    made.fetched(answer)
+    made.fetch_answered(answer)
     assert around.took() == [Append(PARTITION, 2, answer.records)]
     under_way = log.begin_append((Record(4, 2),))
-    made.fetched(answer)
+    made.fetch_answered(answer)
     around.now_ms += 60_000
     made.tick()
     assert around.took() == []
@@ -86,7 +86,7 @@ def test_what_came_amid_a_roll_is_asked_for_again_behind_it() -> None:
     """All that is synced was told before: nothing else would ask again before the time of an answer is over."""
     made, log, around = following(4, 4)
     log.busy = True
-    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),)))
     made.tick()
     assert around.took() == []
     log.busy = False
@@ -144,7 +144,7 @@ def test_a_fetch_under_no_registration_that_is_known_counts_for_nothing(lie: InS
     around.took()
     for each in (B, C):
         made.fetch_from(ReplicaFetch(PARTITION, each, 5, 2, 4, 2))
-    assert Advance(PARTITION, 2) in around.took()
+    assert AdvanceHighWatermark(PARTITION, 2) in around.took()
     later = Registration(2, 9, "two")
     around.registrations[2] = later
     assert made.fetch_from(ReplicaFetch(PARTITION, later.replica, 5, 2, 4, 2)).error is ErrorCode.NONE
@@ -185,25 +185,25 @@ def test_what_is_written_counts_where_answers_wait_for_no_sync() -> None:
 def test_a_follower_begins_where_its_leaders_log_starts_as_far_as_it_knows_that_to_be_replicated() -> None:
     made, log, around = following(4, 4, 4, 4)
     nothing_new = ReplicaFetched(PARTITION, 4, 4, 4, high_watermark=2, log_start_offset=3)
-    made.fetched(nothing_new)
-    assert around.took() == [Advance(PARTITION, 2), RemoveFront(PARTITION, 2)]
+    made.fetch_answered(nothing_new)
+    assert around.took() == [AdvanceHighWatermark(PARTITION, 2), RemoveFront(PARTITION, 2)]
     log.follow_start(2)
-    made.fetched(nothing_new._replace(high_watermark=4))
-    assert around.took() == [Advance(PARTITION, 4)], "not again at once"
+    made.fetch_answered(nothing_new._replace(high_watermark=4))
+    assert around.took() == [AdvanceHighWatermark(PARTITION, 4)], "not again at once"
     around.now_ms += 1000.0
     made.tick()
     assert [each for each in around.took() if isinstance(each, RemoveFront)] == [RemoveFront(PARTITION, 3)]
     log.follow_start(3)
     around.now_ms += 1000.0
     made.tick()
-    made.fetched(nothing_new._replace(high_watermark=4, log_start_offset=1))
+    made.fetch_answered(nothing_new._replace(high_watermark=4, log_start_offset=1))
     assert [each for each in around.took() if isinstance(each, RemoveFront)] == []
 
 
 def away(*epochs: int) -> tuple[Partition, SimLog, MembersAround, ReplicaFetched]:
     """A follower that knows two records to be replicated, and is told that its leader's log starts at 9."""
     made, log, around = following(*epochs)
-    made.fetched(ReplicaFetched(PARTITION, 4, len(epochs), epochs[-1], high_watermark=2, records=()))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, len(epochs), epochs[-1], high_watermark=2, records=()))
     around.took()
     out = ReplicaFetched(PARTITION, 4, len(epochs), epochs[-1], ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=9)
     return made, log, around, out
@@ -211,15 +211,15 @@ def away(*epochs: int) -> tuple[Partition, SimLog, MembersAround, ReplicaFetched
 
 def test_who_was_away_for_too_long_begins_anew_where_the_leader_starts() -> None:
     made, log, around, out = away(3, 3, 3)
-    made.fetched(out)
+    made.fetch_answered(out)
     (enter,) = around.took()
     assert enter == Enter(0, PARTITION, "truncated", ()), "the leader had it all"
-    made.fetched(out)
+    made.fetch_answered(out)
     assert around.took() == []
-    made.entered(0)
+    made.losses_recorded(0)
     assert around.took() == [StartAnew(PARTITION, 9)]
     log.start_anew(9)
-    made.truncated()
+    made.log_truncated()
     (fetch,) = around.fetches()
     assert (fetch.fetch_offset, fetch.last_fetched_epoch, fetch.synced_end) == (9, -1, 9)
     assert made.high_watermark == 9
@@ -227,17 +227,17 @@ def test_who_was_away_for_too_long_begins_anew_where_the_leader_starts() -> None
 
 def test_what_the_leader_may_never_have_had_is_written_down_first() -> None:
     made, _, around, out = away(2, 2, 2, 3)
-    made.fetched(out._replace(diverging=EpochEnd(-1, 9)))
-    assert around.took() == [Enter(0, PARTITION, "truncated", (Lost(2, 2, 3), Lost(3, 3, 4)))]
+    made.fetch_answered(out._replace(diverging=EpochEnd(-1, 9)))
+    assert around.took() == [Enter(0, PARTITION, "truncated", (LostRange(2, 2, 3), LostRange(3, 3, 4)))]
 
 
 def test_who_is_elected_before_it_is_written_down_keeps_its_log() -> None:
     made, _, around, out = away(3, 3, 3)
-    made.fetched(out)
+    made.fetch_answered(out)
     around.took()
     made.take_in(PartitionState(1, 5, (ME, B, C)), 2)
     assert around.took() == [BeginEpoch(PARTITION, 5)]
-    made.entered(0)
+    made.losses_recorded(0)
     assert around.took() == []
 
 
@@ -277,14 +277,14 @@ def test_an_empty_log_that_no_set_names_and_that_begins_behind_the_leaders_start
     log.start_anew(9)
     made.take_in(PartitionState(2, 4, (B, C)), 1)
     around.took()
-    made.fetched(ReplicaFetched(PARTITION, 4, 9, -1, diverging=EpochEnd(-1, 3)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 9, -1, diverging=EpochEnd(-1, 3)))
     (enter,) = around.took()
     assert isinstance(enter, Enter)
     assert enter.losses == ()
-    made.entered(enter.token)
+    made.losses_recorded(enter.token)
     assert around.took() == [StartAnew(PARTITION, 0)]
     log.start_anew(0)
-    made.truncated()
+    made.log_truncated()
     assert [each.fetch_offset for each in around.fetches()] == [0]
     assert made.high_watermark == 0
 
@@ -306,7 +306,7 @@ def test_an_empty_log_that_begins_behind_the_leaders_end_waits_for_it() -> None:
     log.start_anew(9)
     made.take_in(PartitionState(2, 4, (ME, B, C)), 1)
     around.took()
-    made.fetched(ReplicaFetched(PARTITION, 4, 9, -1, diverging=EpochEnd(-1, 0)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 9, -1, diverging=EpochEnd(-1, 0)))
     assert made.cutting is None
     assert around.took() == []
     around.now_ms += 600.0
@@ -318,10 +318,10 @@ def test_a_follower_shows_what_its_leader_tells_as_far_as_it_has_it() -> None:
     made, _, around = following(4, 4)
     told = ReplicaFetched(PARTITION, 4, 2, 4, records=())
     for mark in (1, 1, 0, 7):
-        made.fetched(told._replace(high_watermark=mark))
-    assert [each for each in around.took() if isinstance(each, Advance)] == [
-        Advance(PARTITION, 1),
-        Advance(PARTITION, 2),
+        made.fetch_answered(told._replace(high_watermark=mark))
+    assert [each for each in around.took() if isinstance(each, AdvanceHighWatermark)] == [
+        AdvanceHighWatermark(PARTITION, 1),
+        AdvanceHighWatermark(PARTITION, 2),
     ]
 
 
@@ -333,7 +333,7 @@ def test_a_leader_whose_log_goes_offline_resigns_when_it_is_told_so() -> None:
     log.online = False
     made.log_moved()
     assert made.role is Role.IDLE
-    assert any(isinstance(each, Resigned) for each in around.took())
+    assert any(isinstance(each, LeadershipResigned) for each in around.took())
 
 
 def test_where_the_disk_is_full_nothing_is_taken_until_there_is_room() -> None:
@@ -343,7 +343,7 @@ def test_where_the_disk_is_full_nothing_is_taken_until_there_is_room() -> None:
     (fetch,) = around.fetches()
     assert (fetch.keeps_out, fetch.synced_end) == (True, 2)
     assert not fetch.answer().wants_records
-    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 2, 4, records=(Record(4, 2),)))
     assert around.took() == [], "what was ordered before"
     around.now_ms += 1000.0
     made.tick()
@@ -437,8 +437,8 @@ def test_whose_log_is_offline_holds_up_no_unclean_election() -> None:
     assert around.took() == [Send(3, AskEnd(PARTITION, 1, 1))]
     made.end_told(TellEnd(PARTITION, 1, 3, 4, 99, online=False))
     (enter,) = around.took()
-    assert enter == Enter(0, PARTITION, "unclean_election", (Lost(5, 1, None),))
-    made.entered(0)
+    assert enter == Enter(0, PARTITION, "unclean_election", (LostRange(5, 1, None),))
+    made.losses_recorded(0)
     assert records_written(around) == [PartitionState(1, 6, (ME,))]
 
 
@@ -459,7 +459,7 @@ def test_an_unclean_election_fails_where_a_log_came_back_meanwhile() -> None:
     (enter,) = around.took()
     assert isinstance(enter, Enter)
     made.take_in(PartitionState(NO_LEADER, 5, (B,)), 2)
-    made.entered(enter.token)
+    made.losses_recorded(enter.token)
     assert around.written == []
 
 
@@ -474,7 +474,7 @@ def test_nothing_is_handed_to_whose_log_is_offline() -> None:
     made, _, _ = of_topic(NEEDS_TWO)
     made.take_in(PartitionState(1, 5, (ME, B), (OfflineLog(2, 6),)), 1)
     made.epoch_begun(5)
-    assert (made.heirs({}), made.hand_over(2)) == ((), False)
+    assert (made.possible_leaders({}), made.hand_over(2)) == ((), False)
     assert made.append_error(all_in_sync=True) is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
@@ -482,9 +482,13 @@ def test_who_was_given_fewest_is_the_next_heir_of_those_with_as_much() -> None:
     made, _, _ = replica_of(4, 4)
     made.take_in(PartitionState(1, 5, (ME, B, C)), 1)
     made.epoch_begun(5)
-    assert (made.heirs({}), made.heirs({2: 1}), made.heirs({2: 1, 3: 2})) == ((2, 3), (3, 2), (2, 3))
+    assert (made.possible_leaders({}), made.possible_leaders({2: 1}), made.possible_leaders({2: 1, 3: 2})) == (
+        (2, 3),
+        (3, 2),
+        (2, 3),
+    )
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
-    assert made.heirs({2: 9}) == (2, 3), "who has more is waited for least"
+    assert made.possible_leaders({2: 9}) == (2, 3), "who has more is waited for least"
 
 
 @pytest.mark.parametrize(("needed", "left"), [(1, (B, C)), (2, (B, C)), (3, (ME, B, C))])
@@ -508,7 +512,7 @@ def test_a_fetch_that_was_refused_is_in_a_hurry_until_the_next() -> None:
     """A leader that is about to begin its epoch refuses; the next one was half a second later."""
     made, _, around = following(4, 4)
     assert made.calm
-    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, ErrorCode.NOT_LEADER_OR_FOLLOWER, None, 0, None))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 2, 4, ErrorCode.NOT_LEADER_OR_FOLLOWER, None, 0, None))
     around.now_ms += around.settings.retry_ms - 1.0
     made.tick()
     assert (around.fetches(), made.calm) == ([], False)

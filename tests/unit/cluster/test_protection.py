@@ -145,7 +145,7 @@ class Site:
             request, then = waiting.popleft()
             self.asked += 1
             spoil(request)
-            then(self.answer(request, users.accepted))
+            then(self.answer(request, users.accepted_users))
         return protection, told
 
     def owners(self) -> dict[str, AclEntries]:
@@ -313,7 +313,7 @@ def test_what_a_stranger_replaces_below_a_shared_root_is_named_later_on() -> Non
 
     def ask(request: Request, then: Callable[[Answer], None]) -> None:
         asked.append(request)
-        then(site.answer(request, USERS.accepted))
+        then(site.answer(request, USERS.accepted_users))
 
     protection = Protection(ask, USERS, "")
     protection.begin(CLUSTER, 1, lambda problem: None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster.effects import Effect, Enter, Lost
+from edge_broker.cluster.effects import Effect, Enter, LostRange
 from edge_broker.cluster.rebuild.rebuilt_losses import RebuiltLosses
 from edge_broker.cluster.state.cluster_state import NO_LEADER, Identity, InSyncReplica, PartitionId, PartitionState
 from edge_broker.cluster.znodes.znode_codec import (
@@ -98,9 +98,13 @@ class Board:
         (effect,) = self.out
         self.out.clear()
         assert isinstance(effect, Enter)
-        assert (effect.partition, effect.cause, effect.losses) == (P, "unclean_election", (Lost(1 << 20, 10, None),))
-        assert self.losses.entered(effect.token)
-        assert not self.losses.entered(effect.token), "once"
+        assert (effect.partition, effect.cause, effect.losses) == (
+            P,
+            "unclean_election",
+            (LostRange(1 << 20, 10, None),),
+        )
+        assert self.losses.losses_recorded(effect.token)
+        assert not self.losses.losses_recorded(effect.token), "once"
 
 
 def test_the_ledger_has_it_then_the_state_names_the_disk() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from edge_broker.cluster.effects import (
-    Advance,
+    AdvanceHighWatermark,
     BeginEpoch,
     CutDamage,
     Enter,
-    Lost,
+    LeadershipResigned,
+    LostRange,
     OwnUp,
     PassOver,
-    Resigned,
 )
 from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition.partition import Partition, Role
@@ -41,7 +41,7 @@ def test_a_leader_leaves_it_to_the_others_at_once() -> None:
     log.rot(0)
     made.tick()
     assert made.role is not Role.LEADING
-    assert Resigned(PARTITION) in around.took()
+    assert LeadershipResigned(PARTITION) in around.took()
     assert written(around) == PartitionState(NO_LEADER, 5, (B, C))
 
 
@@ -85,7 +85,7 @@ def test_a_log_that_may_have_been_counted_since_is_cut_in_a_later_epoch_alone() 
     made, log, around = following(4, 4, 4, 4)
     made.take_in(PartitionState(2, 4, (B, C)), 2)
     log.rot(1)
-    made.fetched(ReplicaFetched(PARTITION, 4, 4, 4, high_watermark=4))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 4, 4, high_watermark=4))
     assert [each for each in around.took() if isinstance(each, Enter)] == [], "its last fetch may be on its way"
     made.tick()
     assert written(around) == PartitionState(2, 5, (B, C))
@@ -98,13 +98,13 @@ def test_it_is_cut_once_the_leader_is_known_to_have_all_and_what_that_may_lose_i
     settles(made, around, 2)
     (fetch,) = [each for each in around.fetches() if each.leader_epoch == 5]
     assert (fetch.keeps_out, fetch.synced_end) == (True, 0), "what it has will be cut in this very epoch"
-    made.fetched(ReplicaFetched(PARTITION, 5, 4, 4, high_watermark=3, records=(Record(4, 4),)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 5, 4, 4, high_watermark=3, records=(Record(4, 4),)))
     (enter,) = around.took()[-1:]
-    assert enter == Enter(made.cutting.token if made.cutting else -1, PARTITION, "truncated", (Lost(4, 3, 4),))
-    made.entered(enter.token)
+    assert enter == Enter(made.cutting.token if made.cutting else -1, PARTITION, "truncated", (LostRange(4, 3, 4),))
+    made.losses_recorded(enter.token)
     assert around.took() == [CutDamage(PARTITION)]
     log.cut_damage()
-    made.truncated()
+    made.log_truncated()
     (fetch,) = around.fetches()
     assert (fetch.fetch_offset, fetch.synced_end, fetch.keeps_out) == (1, 1, False)
     assert made.high_watermark <= 1
@@ -125,23 +125,25 @@ def test_a_leader_tells_where_what_nobody_has_ends_and_of_which_epoch_it_is() ->
 
 def test_a_follower_goes_on_behind_what_nobody_has_and_enters_nothing() -> None:
     made, log, around = following(4, 4)
-    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=9, lost=EpochEnd(4, 5)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=9, lost=EpochEnd(4, 5)))
     made.tick()
-    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=9, lost=EpochEnd(4, 5)))
-    assert [each for each in around.took() if not isinstance(each, Advance)] == [PassOver(PARTITION, 5, 4)], "once"
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=9, lost=EpochEnd(4, 5)))
+    assert [each for each in around.took() if not isinstance(each, AdvanceHighWatermark)] == [
+        PassOver(PARTITION, 5, 4)
+    ], "once"
     log.pass_over(5, 4)
-    made.truncated()
+    made.log_truncated()
     (fetch,) = around.fetches()
     assert (fetch.fetch_offset, fetch.last_fetched_epoch, fetch.synced_end) == (5, 4, 5)
 
 
 def test_who_is_elected_while_it_passes_over_begins_its_epoch_behind_that() -> None:
     made, log, around = following(4, 4)
-    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, lost=EpochEnd(4, 5)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 2, 4, lost=EpochEnd(4, 5)))
     made.take_in(PartitionState(1, 5, (ME, B, C)), 2)
     assert [each for each in around.took() if isinstance(each, BeginEpoch)] == []
     log.pass_over(5, 4)
-    made.truncated()
+    made.log_truncated()
     assert around.took() == [BeginEpoch(PARTITION, 5)]
     assert made.leading is not None
     assert made.leading.epoch_start == 5
@@ -150,5 +152,5 @@ def test_who_is_elected_while_it_passes_over_begins_its_epoch_behind_that() -> N
 def test_who_keeps_out_passes_over_nothing() -> None:
     made, log, around = following(4, 4)
     log.full = True
-    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, lost=EpochEnd(4, 5)))
+    made.fetch_answered(ReplicaFetched(PARTITION, 4, 2, 4, lost=EpochEnd(4, 5)))
     assert [each for each in around.took() if isinstance(each, PassOver)] == []

@@ -290,8 +290,8 @@ def full_beside(made: Partition, *full: InSyncReplica, end: int = 40) -> None:
     log.end_sync(log.begin_sync())
     for each in (B, C):
         made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end))
-    made.advance()
-    around = made._around
+    made.advance_high_watermark()
+    around = made._member
     assert isinstance(around, MembersAround)
     for _ in range(2):
         for each in full:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.cluster.znodes.security_znode import Found, SecurityNode, Standing
+from edge_broker.cluster.znodes.security_znode import NodeReading, NodeState, SecurityNode
 from edge_broker.cluster.znodes.znode_codec import (
     FORMAT,
     SECURITY,
@@ -35,7 +35,7 @@ STAT = Stat(3, 1, 2, 0)
 BEFORE = Node(encode_format("site"), STAT)
 MADE = Node(with_security(BEFORE), Stat(4, 1, 3, 0))
 STATE = Node(b"state", Stat(7, 5, 6, 0))
-THERE = Found(Standing.THERE, b"state", 7)
+THERE = NodeReading(NodeState.THERE, b"state", 7)
 GET, EXISTS = Get(SECURITY_STATE, watch=True), Exists(SECURITY_STATE, watch=True)
 
 
@@ -44,7 +44,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Request, Callable[[Answer], None]]] = []
-        self.told: list[Found] = []
+        self.told: list[NodeReading] = []
         self.held: list[bool] = []
         self.node = SecurityNode(lambda request, then: self.waiting.append((request, then)), self.told.append)
         self.node.begin()
@@ -70,17 +70,17 @@ NO_NODE = Failure.NO_NODE
     [
         ([(Get(FORMAT), MADE), (GET, STATE)], THERE),
         ([(Get(FORMAT), BEFORE), (GET, STATE), (Get(FORMAT), MADE)], THERE),  # made between two readings
-        ([(Get(FORMAT), BEFORE), (GET, STATE), (Get(FORMAT), BEFORE)], Found(Standing.FOREIGN, b"state", 7)),
-        ([(Get(FORMAT), BEFORE), (GET, NO_NODE), (EXISTS, NO_NODE)], Found(Standing.NEVER_MADE)),
-        ([(Get(FORMAT), MADE), (GET, NO_NODE), (EXISTS, NO_NODE)], Found(Standing.LOST)),
-        ([(Get(FORMAT), NO_NODE), (GET, NO_NODE), (EXISTS, NO_NODE)], Found(Standing.BARRED)),
-        ([(Get(FORMAT), MADE), (GET, Failure.NO_AUTH)], Found(Standing.BARRED)),
+        ([(Get(FORMAT), BEFORE), (GET, STATE), (Get(FORMAT), BEFORE)], NodeReading(NodeState.FOREIGN, b"state", 7)),
+        ([(Get(FORMAT), BEFORE), (GET, NO_NODE), (EXISTS, NO_NODE)], NodeReading(NodeState.NEVER_MADE)),
+        ([(Get(FORMAT), MADE), (GET, NO_NODE), (EXISTS, NO_NODE)], NodeReading(NodeState.LOST)),
+        ([(Get(FORMAT), NO_NODE), (GET, NO_NODE), (EXISTS, NO_NODE)], NodeReading(NodeState.BARRED)),
+        ([(Get(FORMAT), MADE), (GET, Failure.NO_AUTH)], NodeReading(NodeState.BARRED)),
         ([(Get(FORMAT), Node(b"?", STAT)), (GET, STATE), (Get(FORMAT), Node(b"?", STAT))],
-         Found(Standing.FOREIGN, b"state", 7)),
+         NodeReading(NodeState.FOREIGN, b"state", 7)),
         ([(Get(FORMAT), BEFORE), (GET, NO_NODE), (EXISTS, STAT), (Get(FORMAT), MADE), (GET, STATE)], THERE),
     ],
 )  # fmt: skip
-def test_what_is_read(answers: list[tuple[Request, Answer]], found: Found) -> None:
+def test_what_is_read(answers: list[tuple[Request, Answer]], found: NodeReading) -> None:
     asked = Asked().read(*answers)
     assert asked.told == [found]
     assert not asked.waiting
@@ -100,7 +100,7 @@ def test_what_is_written_holds_or_is_told_not_to() -> None:
     asked.node.write(b"new", 7, asked.held.append)
     asked.answer((SetData(SECURITY_STATE, b"new", 7), Stat(8, 5, 9, 0)))
     assert asked.held == [True]
-    assert asked.told[-1] == Found(Standing.THERE, b"new", 8)
+    assert asked.told[-1] == NodeReading(NodeState.THERE, b"new", 8)
     asked.node.write(b"newer", 8, asked.held.append)
     asked.answer((SetData(SECURITY_STATE, b"newer", 8), Failure.BAD_VERSION))
     asked.read((Get(FORMAT), MADE), (GET, Node(b"other", Stat(9, 5, 10, 0))))
@@ -122,10 +122,10 @@ def test_an_unknown_outcome_is_told_behind_a_sync_of_the_next_connection(holds: 
 def test_behind_a_refused_sync_nothing_is_read_until_it_is_asked_again() -> None:
     asked = Asked().answer((Sync(), Failure.REFUSED))
     assert not asked.waiting
-    asked.node.again()
+    asked.node.retry()
     asked.read((Get(FORMAT), MADE), (GET, STATE))
     assert asked.told == [THERE]
-    asked.node.again()
+    asked.node.retry()
     assert not asked.waiting
 
 
@@ -141,7 +141,7 @@ def test_behind_a_refused_sync_nothing_is_read_until_it_is_asked_again() -> None
 def test_what_fails_says_nothing_and_is_read_again(answers: list[tuple[Request, Answer]]) -> None:
     asked = Asked().read(*answers)
     assert asked.told == []
-    asked.node.again()
+    asked.node.retry()
     asked.read((Get(FORMAT), MADE), (GET, STATE))
     assert asked.told == [THERE]
 

@@ -26,9 +26,9 @@ def disk() -> Disk:
 
 def test_nothing_counts_before_it_is_synced(disk: Disk) -> None:
     assert not disk.keeper.keep(A, ONE)
-    assert disk.keeper.kept(A) is None
-    assert disk.keeper.written() == (A,)
-    assert disk.keeper.kept(A) == ONE
+    assert disk.keeper.kept_state(A) is None
+    assert disk.keeper.finish_write() == (A,)
+    assert disk.keeper.kept_state(A) == ONE
     assert disk.keeper.keep(A, ONE)
     assert disk.writes == [{A: ONE}]
 
@@ -45,16 +45,16 @@ def test_changes_during_a_write_share_the_next_one(disk: Disk) -> None:
     disk.keeper.keep(B, ONE)
     disk.keeper.keep(A, THREE)
     assert len(disk.writes) == 1
-    disk.keeper.written()
+    disk.keeper.finish_write()
     assert disk.writes[1:] == [{A: THREE, B: ONE}]
-    assert disk.keeper.kept(A) == ONE
-    assert set(disk.keeper.written()) == {A, B}
+    assert disk.keeper.kept_state(A) == ONE
+    assert set(disk.keeper.finish_write()) == {A, B}
 
 
 def test_a_state_that_is_being_written_is_not_wanted_twice(disk: Disk) -> None:
     assert not disk.keeper.keep(A, ONE)
     assert not disk.keeper.keep(A, ONE)
-    disk.keeper.written()
+    disk.keeper.finish_write()
     assert len(disk.writes) == 1
 
 
@@ -63,17 +63,17 @@ def test_a_kept_state_does_not_count_while_another_replaces_it() -> None:
     disk = Disk({A: ONE})
     disk.keeper.keep(A, TWO)
     assert not disk.keeper.keep(A, ONE)
-    disk.keeper.written()
+    disk.keeper.finish_write()
     assert disk.writes == [{A: TWO}, {A: ONE}]
-    disk.keeper.written()
+    disk.keeper.finish_write()
     assert disk.keeper.keep(A, ONE)
 
 
 def test_a_write_that_failed_is_repeated_with_what_came_since(disk: Disk) -> None:
     disk.keeper.keep(A, ONE)
     disk.keeper.keep(B, TWO)
-    disk.keeper.failed()
-    assert disk.keeper.kept(A) is None
+    disk.keeper.abandon_write()
+    assert disk.keeper.kept_state(A) is None
     disk.keeper.retry()
     assert disk.writes[1:] == [{A: ONE, B: TWO}]
 
@@ -81,7 +81,7 @@ def test_a_write_that_failed_is_repeated_with_what_came_since(disk: Disk) -> Non
 def test_a_newer_state_replaces_one_whose_write_failed(disk: Disk) -> None:
     disk.keeper.keep(A, ONE)
     disk.keeper.keep(A, TWO)
-    disk.keeper.failed()
+    disk.keeper.abandon_write()
     disk.keeper.retry()
     assert disk.writes[1:] == [{A: TWO}]
 
@@ -89,11 +89,11 @@ def test_a_newer_state_replaces_one_whose_write_failed(disk: Disk) -> None:
 def test_a_deleted_topic_is_forgotten() -> None:
     disk = Disk({A: ONE, B: TWO})
     disk.keeper.forget(A)
-    disk.keeper.failed()
+    disk.keeper.abandon_write()
     disk.keeper.retry()
-    disk.keeper.written()
+    disk.keeper.finish_write()
     assert disk.writes == [{B: TWO}, {B: TWO}]
-    assert disk.keeper.kept(A) is None
+    assert disk.keeper.kept_state(A) is None
     disk.keeper.forget(A)
     assert len(disk.writes) == 2
 
@@ -101,7 +101,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
 def test_a_log_that_is_forgotten_during_its_write_is_forgotten(disk: Disk) -> None:
     disk.keeper.keep(A, ONE)
     disk.keeper.forget(A)
-    disk.keeper.written()
-    disk.keeper.written()
+    disk.keeper.finish_write()
+    disk.keeper.finish_write()
     assert disk.writes == [{A: ONE}, {}]
-    assert disk.keeper.kept(A) is None
+    assert disk.keeper.kept_state(A) is None

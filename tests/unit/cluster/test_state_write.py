@@ -89,13 +89,13 @@ def test_who_was_not_first_reads_behind_a_sync(asked: Asked) -> None:
 def test_an_unknown_outcome_is_found_out_once_connected_again(asked: Asked) -> None:
     asked.answer(Failure.CONNECTION_LOSS)
     assert (asked.write.stage, asked.write.pending) == (Stage.UNKNOWN, NEW)
-    asked.write.connected()
+    asked.write.session_connected()
     asked.answer(Failure.CONNECTION_LOSS)
-    asked.write.connected()
+    asked.write.session_connected()
     asked.answer(Done())
     asked.answer(Failure.CONNECTION_LOSS)
     assert asked.settled == []
-    asked.write.connected()
+    asked.write.session_connected()
     asked.answer(Done())
     asked.reads(NEW, 8)
     assert asked.settled == [(NEW, 8)]
@@ -107,7 +107,7 @@ def test_what_is_read_behind_a_sync_that_was_refused_is_not_gone_by(asked: Asked
     asked.answer(Failure.REFUSED)
     assert asked.requests[1:] == [Sync(PATH)]
     assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
-    asked.write.connected()
+    asked.write.session_connected()
     asked.answer(Done())
     asked.reads(NEW, 8)
     assert asked.settled == [(NEW, 8)]
@@ -118,12 +118,12 @@ def test_what_cannot_be_read_is_read_again(asked: Asked) -> None:
     asked.answer(Done())
     asked.answer(Failure.NO_AUTH)
     assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
-    asked.write.connected()
+    asked.write.session_connected()
     asked.answer(Done())
     with pytest.raises(LayoutFault):
         asked.answer(Node(b"somebody's own", Stat(9, 1, 2, 0)))
     assert asked.write.stage is Stage.UNKNOWN
-    asked.write.connected()
+    asked.write.session_connected()
     asked.answer(Done())
     asked.reads(OLD, 10)
     assert asked.settled == [(OLD, 10)]
@@ -144,7 +144,7 @@ def test_nor_is_what_was_read_of_a_topic_that_nobody_looked_at(asked: Asked, los
     asked.answer(node(OLD, 9))
     asked.answer(lost)
     assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
-    asked.write.connected()
+    asked.write.session_connected()
     asked.answer(Done())
     asked.reads(OLD, 9)
     assert asked.settled == [(OLD, 9)]

@@ -20,7 +20,7 @@ from edge_broker.cluster.znodes.znode_codec import (
     state_path,
     topic_path,
 )
-from edge_broker.cluster.znodes.zookeeper import Answer, Change, Create, Failure, Node, Request, Watched
+from edge_broker.cluster.znodes.zookeeper import Answer, Change, Create, Failure, Node, Request, WatchFired
 from edge_broker.errors import ErrorCode
 from edge_broker.testing.zookeeper import Ensemble, Tree
 
@@ -142,7 +142,7 @@ def test_a_topic_that_is_another_one_was_gone_in_between() -> None:
     site.make(OLD)
     seen.image.begin()
     site.anew()
-    seen.image.watched(Watched(topic_path("t"), Change.DELETED))
+    seen.image.watch_fired(WatchFired(topic_path("t"), Change.DELETED))
     assert seen.topics == ["old", None, "new"]
     assert [each.name for each in seen.image.deleted] == ["t"]
 
@@ -155,9 +155,9 @@ def test_a_state_that_is_read_before_its_topic_is_known_is_not_the_former_ones()
     seen.image.begin()
     assert seen.states == ["old"]
     site.anew()
-    seen.image.watched(Watched(state_path(P), Change.DELETED))
+    seen.image.watch_fired(WatchFired(state_path(P), Change.DELETED))
     assert seen.states == ["old"]
-    seen.image.watched(Watched(topic_path("t"), Change.DELETED))
+    seen.image.watch_fired(WatchFired(topic_path("t"), Change.DELETED))
     assert seen.states == ["old", "new"]
 
 
@@ -169,8 +169,8 @@ def test_a_state_of_a_partition_that_a_topic_got_later_is_told() -> None:
     more = OLD._replace(replicas=((1,), (1,)))
     there = {1: Registration(1, 5, "one")}
     site.controller.change_topic("t", more, 0, 1, there, site.told.append)
-    seen.image.watched(Watched(topic_path("t"), Change.CHANGED))
-    seen.image.watched(Watched(state_path(PartitionId("t", 1)), Change.CHANGED))
+    seen.image.watch_fired(WatchFired(topic_path("t"), Change.CHANGED))
+    seen.image.watch_fired(WatchFired(state_path(PartitionId("t", 1)), Change.CHANGED))
     assert seen.states == ["old"] * 4
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.cluster.controller import NO_CONTROLLER, Controller, Office
+from edge_broker.cluster.controller import NO_CONTROLLER, Controller, ControllerState
 from edge_broker.cluster.state.cluster_state import Topic
 from edge_broker.cluster.znodes.metadata_image import Image
 from edge_broker.cluster.znodes.ownership import Users, digest_identity
@@ -40,7 +40,7 @@ from edge_broker.cluster.znodes.zookeeper import (
     SetData,
     Stat,
     Sync,
-    Watched,
+    WatchFired,
 )
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Ensemble
@@ -174,15 +174,15 @@ def test_a_foreign_controller_is_not_asked_for_without_end(by: tuple[str, ...]) 
     site = Site()
     site.do(Create(CONTROLLER, encode_controller(9)), *by)
     controller = Controller(1, lambda request, then: _asked(site, request, then))
-    controller.connected(5)
+    controller.session_connected(5)
     for _ in range(20):
         if site._waiting:
             site.answer_one()
     assert not site._waiting
-    assert (controller.office, controller.holder) == (Office.BARRED, NO_CONTROLLER)
+    assert (controller.state, controller.holder) == (ControllerState.BARRED, NO_CONTROLLER)
     controller.claim_again()
     site.answer_all()
-    assert controller.office is Office.BARRED
+    assert controller.state is ControllerState.BARRED
     site.do(Delete(CONTROLLER))
     controller.claim_again()
     site.answer_all()
@@ -218,10 +218,10 @@ def test_a_topic_or_a_root_that_is_foreign_was_not_deleted() -> None:
     site.answer_all()
     assert list(image.topics) == ["t"]
     site.do(SetAcl(topic_path("t"), EVERYBODY, ANY_VERSION), US)
-    image.watched(Watched(topic_path("t"), None))  # type: ignore[arg-type]
+    image.watch_fired(WatchFired(topic_path("t"), None))  # type: ignore[arg-type]
     site.answer_all()
     site.do(SetAcl(TOPICS, EVERYBODY, ANY_VERSION), US)
-    image.watched(Watched(TOPICS, None))  # type: ignore[arg-type]
+    image.watch_fired(WatchFired(TOPICS, None))  # type: ignore[arg-type]
     site.answer_all()
     assert list(image.topics) == ["t"]
     assert not image.deleted

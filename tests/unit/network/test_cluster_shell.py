@@ -12,7 +12,17 @@ import pytest
 
 from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession, FollowerFetches, Waiting
 from edge_broker.broker.effects import Effect, Effects
-from edge_broker.cluster.effects import Advance, Broke, KeepCopy, KeepStates, Left, Objects, Send, StartAnew, Stray
+from edge_broker.cluster.effects import (
+    AdvanceHighWatermark,
+    Broke,
+    KeepCopy,
+    KeepStates,
+    Objects,
+    Send,
+    ShutdownReady,
+    StartAnew,
+    Stray,
+)
 from edge_broker.cluster.inter_broker_messages import HandOver
 from edge_broker.cluster.partition.partition import Settings
 from edge_broker.cluster.state.cluster_state import PartitionId
@@ -40,7 +50,7 @@ SET = {
 
 
 def a_shell() -> Any:
-    """A shell that carries out Advance, Stray and Send into a list, and fails where it is told to."""
+    """A shell that carries out AdvanceHighWatermark, Stray and Send into a list, and fails where it is told to."""
     shell: Any = ClusterShell.__new__(ClusterShell)
     shell.done, shell.offline, shell.broken = [], [], None
 
@@ -67,7 +77,7 @@ def a_shell() -> Any:
     )
     shell._dispatcher = SimpleNamespace(failures=0, apply=nothing)
     shell._broker = SimpleNamespace(clock=SimpleNamespace(boot_ms=lambda: 7.0))
-    shell._carriers = dict.fromkeys((Advance, Stray, Send), carry_out)
+    shell._carriers = dict.fromkeys((AdvanceHighWatermark, Stray, Send), carry_out)
     shell._carrying = shell._looking = False
     shell._log_unserved = nothing
     shell._log = LimitedLog(Loop())
@@ -76,10 +86,10 @@ def a_shell() -> Any:
 
 def test_what_is_behind_an_effect_that_fails_is_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     shell = a_shell()
-    shell.broken = Advance(P0, 5)
-    shell.member.effects += [Advance(P0, 5), Advance(P1, 6), Send(2, HandOver(P1, 2))]
+    shell.broken = AdvanceHighWatermark(P0, 5)
+    shell.member.effects += [AdvanceHighWatermark(P0, 5), AdvanceHighWatermark(P1, 6), Send(2, HandOver(P1, 2))]
     shell._carry_out()
-    assert shell.done == [Advance(P1, 6), Send(2, HandOver(P1, 2))]
+    assert shell.done == [AdvanceHighWatermark(P1, 6), Send(2, HandOver(P1, 2))]
     assert shell.offline == [(P0, "a bug")], "nobody knows what its log is"
     assert shell._dispatcher.failures == 1
     assert "RuntimeError: a bug" in capsys.readouterr().err
@@ -88,9 +98,9 @@ def test_what_is_behind_an_effect_that_fails_is_carried_out(capsys: pytest.Captu
 def test_an_effect_that_is_no_logs_takes_none_offline() -> None:
     shell = a_shell()
     shell.broken = Stray("t", "id")
-    shell.member.effects += [Stray("t", "id"), Advance(P0, 5)]
+    shell.member.effects += [Stray("t", "id"), AdvanceHighWatermark(P0, 5)]
     shell._carry_out()
-    assert (shell.done, shell.offline, shell._dispatcher.failures) == ([Advance(P0, 5)], [], 1)
+    assert (shell.done, shell.offline, shell._dispatcher.failures) == ([AdvanceHighWatermark(P0, 5)], [], 1)
 
 
 def test_every_effect_has_somebody_who_carries_it_out() -> None:
@@ -109,7 +119,7 @@ class _Anything:
 def _effects() -> tuple[type, ...]:
     from edge_broker.cluster.effects import Effect as AnyEffect
 
-    assert Left in AnyEffect.__args__
+    assert ShutdownReady in AnyEffect.__args__
     assert StartAnew in AnyEffect.__args__
     return AnyEffect.__args__  # type: ignore[no-any-return]
 
@@ -118,11 +128,11 @@ def test_what_a_decision_has_left_before_its_bug_is_carried_out() -> None:
     shell = a_shell()
 
     def decides(_now_ms: float) -> None:
-        shell.member.effects.append(Advance(P0, 5))
+        shell.member.effects.append(AdvanceHighWatermark(P0, 5))
         raise RuntimeError("a bug")
 
     shell.turn(decides)
-    assert (shell.done, shell._dispatcher.failures) == ([Advance(P0, 5)], 1)
+    assert (shell.done, shell._dispatcher.failures) == ([AdvanceHighWatermark(P0, 5)], 1)
 
 
 async def test_ticks_go_on_behind_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +178,7 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shell, told = a_shell(), []
-    shell.member.happened = lambda event, _now_ms: told.append(type(event).__name__)
+    shell.member.event_received = lambda event, _now_ms: told.append(type(event).__name__)
     shell._ticking = SimpleNamespace(cancel=lambda: told.append("ticks end"))
     shell.links = SimpleNamespace(close=lambda: told.append("links end"))
     shell._zookeeper = SimpleNamespace(close=lambda: told.append("session ends"))
@@ -190,9 +200,13 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends(
 def test_a_partition_that_met_a_bug_goes_offline_and_leaves_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     shell = a_shell()
     shell._carriers[Broke] = shell._broke
-    shell.member.effects += [Broke(P0, RuntimeError("a bug")), Advance(P1, 6)]
+    shell.member.effects += [Broke(P0, RuntimeError("a bug")), AdvanceHighWatermark(P1, 6)]
     shell._carry_out()
-    assert (shell.offline, shell.done, shell._dispatcher.failures) == ([(P0, "a bug")], [Advance(P1, 6)], 1)
+    assert (shell.offline, shell.done, shell._dispatcher.failures) == (
+        [(P0, "a bug")],
+        [AdvanceHighWatermark(P1, 6)],
+        1,
+    )
     assert "a decision of t-0" in capsys.readouterr().err
 
 

@@ -32,7 +32,7 @@ class World:
         self.replicas = {each: SimpleNamespace(full=False) for each in (P, INTERNAL)}
         partitions = {each: SimpleNamespace(leading=None, log=self.replicas[each]) for each in (P, INTERNAL)}
         broker: Any = SimpleNamespace(space=self.disk)
-        self.member: Any = SimpleNamespace(partitions=partitions, hurry=self.hurried.append)
+        self.member: Any = SimpleNamespace(partitions=partitions, tick_until_calm=self.hurried.append)
         replicas: Any = {self.logs[each]: self.replicas[each] for each in (P, INTERNAL)}
         self.space = ReplicaSpace(broker, self.member, replicas)
 

@@ -14,7 +14,7 @@ from edge_broker.cluster.effects import (
     Configure,
     CutDamage,
     Enter,
-    Lost,
+    LostRange,
     OpenLog,
     OwnUp,
     PassOver,
@@ -72,18 +72,18 @@ class Member:
         self.hurried: list[PartitionId] = []
         self.busy: list[bool] = []
 
-    def opened(self, partition: PartitionId, topic_id: str, replica: Replica, _now_ms: float) -> None:
+    def log_opened(self, partition: PartitionId, topic_id: str, replica: Replica, _now_ms: float) -> None:
         self.told.append(f"opened {partition.partition}")
         self.partitions[partition] = SimpleNamespace(leading=None, cutting=None, log=replica)
 
-    def obstructed(self, partition: PartitionId, topic_id: str, _now_ms: float) -> None:
+    def log_obstructed(self, partition: PartitionId, topic_id: str, _now_ms: float) -> None:
         assert topic_id == TOPIC_ID
         self.told.append(f"obstructed {partition.partition}")
 
-    def truncated(self, _partition: PartitionId, _now_ms: float) -> None:
+    def log_truncated(self, _partition: PartitionId, _now_ms: float) -> None:
         self.told.append("truncated")
 
-    def reopened(self, _partition: PartitionId, _now_ms: float) -> None:
+    def log_reopened(self, _partition: PartitionId, _now_ms: float) -> None:
         self.told.append("reopened")
 
     def owned_up(self, _partition: PartitionId, _now_ms: float) -> None:
@@ -93,10 +93,10 @@ class Member:
         self.told.append("moved")
         self.busy.append(self.partitions[partition].log.busy)
 
-    def hurry(self, partition: PartitionId) -> None:
+    def tick_until_calm(self, partition: PartitionId) -> None:
         self.hurried.append(partition)
 
-    def entered(self, _partition: PartitionId, token: int, _now_ms: float) -> None:
+    def losses_recorded(self, _partition: PartitionId, token: int, _now_ms: float) -> None:
         self.told.append(f"entered {token}")
 
 
@@ -132,7 +132,7 @@ class Board(Site):
     def cuts(self, token: int = 7) -> None:
         """The member wants the second record to go."""
         self.member.partitions[P].cutting = SimpleNamespace(token=token, lost_from=0, anew=False)
-        self.replicas.truncation.enter(Enter(token, P, "truncated", (Lost(3, 0, 2),)))
+        self.replicas.truncation.enter(Enter(token, P, "truncated", (LostRange(3, 0, 2),)))
 
 
 @pytest.fixture
@@ -483,11 +483,11 @@ def test_an_offline_log_is_back_once_its_disk_lets_it_and_a_second_fault_is_said
     board.replicas.logs.fail(P, StorageFault("card", 0, "no answer"))
     board.after(0)
     board.disk.fault = failing("datasync", "/t-0")
-    board.replicas.truncation.reopen(Reopen(P, anew=False))
+    board.replicas.truncation.reopen(Reopen(P, may_recreate=False))
     board.after(0)
     assert (replica.online, board.member.told) == (False, ["reopened"])
     board.disk.fault = None
-    board.replicas.truncation.reopen(Reopen(P, anew=False))
+    board.replicas.truncation.reopen(Reopen(P, may_recreate=False))
     board.after(0)
     assert (replica.online, replica.log_end_offset, board.member.told) == (True, 2, ["reopened"] * 2)
     board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
@@ -504,7 +504,7 @@ def test_an_offline_log_is_back_once_its_disk_lets_it_and_a_second_fault_is_said
 def test_nothing_is_opened_of_a_topic_that_was_deleted_meanwhile(board: Board) -> None:
     replica = board.following()
     board.replicas.logs.fail(P, StorageFault("card", 0, "no answer"))
-    board.replicas.truncation.reopen(Reopen(P, anew=False))
+    board.replicas.truncation.reopen(Reopen(P, may_recreate=False))
     board.store.remove_topic("t")
     board.after(0)
     assert not replica.online

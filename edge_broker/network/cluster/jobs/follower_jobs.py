@@ -6,7 +6,7 @@
 | Append of a batch amid which an empty log starts | in `files` | the same |
 | BeginEpoch | on the loop, then the entry's sync in `disk`, of many together | `epoch_begun` |
 | RemoveFront | in `files`, up to the high watermark | |
-| Advance | the log shows more | notifies the waiters |
+| AdvanceHighWatermark | the log shows more | notifies the waiters |
 
 Does not contain: truncations (truncation_jobs.py), topics (topic_jobs.py).
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import (
-    Advance,
+    AdvanceHighWatermark,
     Append,
     BeginEpoch,
     RemoveFront,
@@ -268,7 +268,7 @@ class FollowerJobs:
             partial(follow_start, log, offset, now), lambda _: None, removal_failed, what, log.directory
         )
 
-    def advance_high_watermark(self, effect: Advance) -> None:
+    def advance_high_watermark(self, effect: AdvanceHighWatermark) -> None:
         """Advance the high watermark."""
         replica = self._logs.replica(effect.partition)
         if replica is not None and replica.log.fault is None:

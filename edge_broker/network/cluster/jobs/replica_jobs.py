@@ -3,7 +3,7 @@
 | part | effects | module |
 |---|---|---|
 | `topics` | OpenLog, Configure, RemoveLog | topic_jobs.py |
-| `follower` | Append, BeginEpoch, RemoveFront, Advance | follower_jobs.py |
+| `follower` | Append, BeginEpoch, RemoveFront, AdvanceHighWatermark | follower_jobs.py |
 | `truncation` | Enter, Truncate, StartAnew, CutDamage, PassOver, OwnUp, Reopen | truncation_jobs.py |
 | `space` | | replica_space.py |
 
@@ -60,7 +60,7 @@ class ReplicaJobs:
             effects.Append: follower.append,
             effects.BeginEpoch: follower.begin_epoch,
             effects.RemoveFront: follower.remove_front,
-            effects.Advance: follower.advance_high_watermark,
+            effects.AdvanceHighWatermark: follower.advance_high_watermark,
             effects.Enter: truncation.enter,
             effects.Truncate: truncation.truncate,
             effects.StartAnew: truncation.start_anew,

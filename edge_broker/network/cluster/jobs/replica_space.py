@@ -49,7 +49,7 @@ class ReplicaSpace:
         for log, replica in self._replicas.items():
             if log.topic not in ALWAYS_WRITTEN:
                 replica.full = full
-                self._member.hurry(PartitionId(log.topic, log.partition))
+                self._member.tick_until_calm(PartitionId(log.topic, log.partition))
         if full:
             log_line("warning", "replicas-keep-out", reason="the disk is full", followed=self.kept_out)
         else:
@@ -66,7 +66,7 @@ class ReplicaSpace:
 
     def _block_internal(self, log: PartitionLog, replica: Replica, *, blocked: bool) -> None:
         replica.full = blocked
-        self._member.hurry(PartitionId(log.topic, log.partition))
+        self._member.tick_until_calm(PartitionId(log.topic, log.partition))
         where = {"topic": log.topic, "partition": log.partition}
         if blocked:
             log_line("error", "internal_replica_blocked", **where, reason="no space is left", action=FREE_SPACE)

@@ -70,7 +70,7 @@ class TopicJobs:
         if note not in notes:
             notes.append(note)
             log_line("error", "no-replica", topic=name, text=note)
-        self._turn(lambda now_ms: self._member.obstructed(*effect, now_ms))
+        self._turn(lambda now_ms: self._member.log_obstructed(*effect, now_ms))
 
     def _queue(self, name: str, work: Work) -> None:
         waiting = self._works.get(name)
@@ -146,7 +146,7 @@ class TopicJobs:
         if replica is None:
             replica = self._logs.replicas[log] = Replica(log)
             replica.full = self._space.full and log.topic not in ALWAYS_WRITTEN
-        self._turn(lambda now_ms: self._member.opened(effect.partition, effect.topic_id, replica, now_ms))
+        self._turn(lambda now_ms: self._member.log_opened(effect.partition, effect.topic_id, replica, now_ms))
 
     def configure(self, effect: Configure) -> None:
         """Give a topic its configuration, and more partitions."""

@@ -109,7 +109,7 @@ class TruncationJobs:
         return found is not None and found.cutting is not None and found.cutting.token == effect.token
 
     def _report_entered(self, effect: Enter) -> None:
-        self._turn(lambda now_ms: self._member.entered(effect.partition, effect.token, now_ms))
+        self._turn(lambda now_ms: self._member.losses_recorded(effect.partition, effect.token, now_ms))
 
     def truncate(self, effect: Truncate) -> None:
         """Truncate a log whose losses are in the ledger."""
@@ -153,7 +153,7 @@ class TruncationJobs:
 
         def cut(fresh: PartitionLog) -> Outcome:
             resume_as(log, fresh)
-            self._turn(lambda now_ms: self._member.truncated(partition, now_ms))
+            self._turn(lambda now_ms: self._member.log_truncated(partition, now_ms))
             return Reply(None)
 
         def remake_failed(error: Exception) -> Outcome:
@@ -188,7 +188,7 @@ class TruncationJobs:
         replica, known = self._logs.replica(partition), self._member.partitions.get(partition)
 
         def over() -> None:
-            self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+            self._turn(lambda now_ms: self._member.log_reopened(partition, now_ms))
 
         if replica is None or replica.log.fault is None or known is None or known.log is not replica:
             over()

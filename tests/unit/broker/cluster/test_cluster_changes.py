@@ -10,7 +10,7 @@ import pytest
 from edge_broker.broker.cluster.cluster_changes import ClusterChanges
 from edge_broker.broker.cluster.security_access import SecurityAccess
 from edge_broker.cluster.state.cluster_state import PartitionId, Registration, Topic
-from edge_broker.cluster.znodes.security_znode import Found, Standing
+from edge_broker.cluster.znodes.security_znode import NodeReading, NodeState
 from edge_broker.errors import ErrorCode
 
 T = Topic("A" * 22, ((1, 2), (2, 1)), {"a": "b"})
@@ -51,7 +51,7 @@ class World:
             make=lambda *call: self.calls.append(("make", *call)),
             make_again=lambda *call: self.calls.append(("make again", *call)),
             write=lambda *call: self.calls.append(("write", *call)),
-            again=lambda: self.calls.append("again"),
+            retry=lambda: self.calls.append("again"),
         )
 
 
@@ -104,14 +104,14 @@ def test_a_block_of_producer_ids_is_requested_from_zookeeper(world: World) -> No
 
 @pytest.mark.parametrize(
     ("standing", "call"),
-    [(Standing.NEVER_MADE, "make"), (Standing.LOST, "make again"), (Standing.THERE, "write")],
+    [(NodeState.NEVER_MADE, "make"), (NodeState.LOST, "make again"), (NodeState.THERE, "write")],
 )
-def test_the_znode_of_users_is_made_or_written_by_what_was_found(world: World, standing: Standing, call: str) -> None:
+def test_the_znode_of_users_is_made_or_written_by_what_was_found(world: World, standing: NodeState, call: str) -> None:
     def held(_done: bool) -> None:
         raise AssertionError("nothing has answered")
 
     world.security.share(lambda found: None)
-    world.security.write(b"users", Found(standing, b"", 8), held)
+    world.security.write(b"users", NodeReading(standing, b"", 8), held)
     version = (8,) if call == "write" else ()
     assert world.calls == ["share", (call, b"users", *version, held), "carry out"]
 

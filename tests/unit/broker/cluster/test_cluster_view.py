@@ -9,7 +9,7 @@ import pytest
 
 from edge_broker.broker.cluster.cluster_view import NOT_YET, ClusterView, endpoint_of
 from edge_broker.broker.cluster_port import NOBODY
-from edge_broker.cluster.member import Standing
+from edge_broker.cluster.member import MembershipState
 from edge_broker.cluster.state.cluster_state import (
     NO_LEADER,
     InSyncReplica,
@@ -38,7 +38,7 @@ class Member:
         self.image = SimpleNamespace(topics=topics, versions={"t": 4}, changes=1, is_complete=False)
         self.states: dict[PartitionId, PartitionState] = {}
         self.gone: set[InSyncReplica] = set()
-        self.standing, self.connected, self.hindrance, self.lease = Standing.SERVING, True, "", True
+        self.standing, self.connected, self.hindrance, self.lease = MembershipState.SERVING, True, "", True
         self.controller = SimpleNamespace(holder=2)
 
     def state(self, partition: PartitionId) -> PartitionState | None:
@@ -162,10 +162,10 @@ def test_each_reason_for_not_serving(view: ClusterView, member: Member) -> None:
     assert view.not_serving is None, "the lease holds"
     member.lease = False
     assert "another broker may lead by now" in str(view.not_serving)
-    member.standing = Standing.READING
+    member.standing = MembershipState.READING
     assert "no session with ZooKeeper" in str(view.not_serving)
     member.connected = True
-    assert (view.serves, view.not_serving) == (False, NOT_YET[Standing.READING])
+    assert (view.serves, view.not_serving) == (False, NOT_YET[MembershipState.READING])
     member.hindrance = "its disk is another's"
     assert view.not_serving == "not a member of the cluster yet: its disk is another's"
     view.contradiction = "another broker has its id"
