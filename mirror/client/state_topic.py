@@ -216,7 +216,7 @@ class StateTopic:
     async def write(self, groups: Iterable[Sequence[Record]]) -> None:
         """Write these records, each group in one batch, and return when all replicas have them.
 
-        Raises Overtaken if another mirror has the partition. After any error the records may be written or not.
+        Raises ProducerFenced if another mirror has the partition. After any error the records may be written or not.
         """
         assert self._producer[0] >= 0, "there is no producer yet"
         connection = await self._connection()

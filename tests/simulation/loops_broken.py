@@ -86,10 +86,10 @@ BROKEN: dict[str, tuple[Rule, int]] = {
     "a topic that was made again is still a mirror's": (
         (provenance, "_is_alone", lambda claim, _: claim.origin is not None and claim.origin.is_alone), 152,
     ),
-    "names tell": ((Screen, "judge", go_by_names), 41),
+    "names tell": ((Screen, "verdict_on", go_by_names), 41),
     "claims are read once": ((Screen, "refresh", read_claims_once), 1),
     "claims that were read count for later batches": ((Screen, "batches_read", lambda _: None), 27),
-    "a refusal for a batch does not hold": ((Screen, "hold", hold_once), 41187),
+    "a refusal for a batch does not hold": ((Screen, "leave_out", hold_once), 41187),
     "a writer is judged before the target has told": ((Admission, "_asks_target", say_yes), 107124),
     "a topic is admitted before its first record": ((Screen, "_has_records", say_yes), 63),
     "a claim that is replaced is forgotten": ((Claims, "take", take_the_last_alone), 52),

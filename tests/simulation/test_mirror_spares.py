@@ -442,7 +442,7 @@ BROKEN: dict[str, tuple[Sequence[tuple[Any, str, Any]], Part, int]] = {
     ),
     "the own id is not looked at after that": ([(Id, "is_ours", true)], another_takes_the_own_id_meanwhile, 7),
     "partitions without a marker are added": (
-        [(Ids, "unmarked", property(lambda _: frozenset()))], all_but_one_fall_short_unseen, 4,
+        [(Ids, "unmarked_partitions", property(lambda _: frozenset()))], all_but_one_fall_short_unseen, 4,
     ),
     "the state is read though an open transaction hides its end": (
         [(producer_sessions, "is_marked_by", lambda *_: True)], an_open_announcement_hides_what_another_commits, 0,

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 @runs_in("files")
 def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) -> PartitionLog:
     """Empty a log that is held, durably; it goes on at an offset, not before its end, or at 0 where it has no record.
-    Return what it is to `go_on` as.
+    Return what it is to `resume_as`.
 
     StorageFault takes it offline; the next start goes on with what was decided.
     """

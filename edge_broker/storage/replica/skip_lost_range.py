@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @runs_in("files")
 def pass_over(store: LogStore, log: PartitionLog, end_offset: int, epoch: int, now: Now) -> PartitionLog:
-    """Have a paused log continue at an offset after its end, durably; return what it is to `go_on` as.
+    """Have a paused log continue at an offset after its end, durably; return what it is to `resume_as`.
 
     `epoch` is that of the leader's log before that offset. StorageFault takes it offline; a start finds it as it was,
     or after the range.
