@@ -120,7 +120,7 @@ class _Parts(NamedTuple):
 
 async def _serve(options: Options) -> int:
     asyncio.get_running_loop().set_exception_handler(_loop_failed)
-    notifier = Notifier(os.environ, partial(log_line, "warning", "notify-failed"))
+    notifier = Notifier(os.environ, partial(log_line, "warning", "notify_failed"))
     parts = await _listening(options, notifier)
     log_tree.set_up("edge-broker")  # for what asyncio, uvloop and kazoo log; a start that is refused changes nothing
     broker, server, dispatcher = parts.broker, parts.server, parts.dispatcher
@@ -187,13 +187,13 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
         raise
     broker.listeners = {listener.name: listener for listener in bound}
     if network_note:
-        log_line("warning", "network-not-trusted", text=network_note)
+        log_line("warning", "network_not_trusted", text=network_note)
         broker.notes["network"] = [network_note]
     if sizes := size_problem(config):
-        log_line("warning", "sizes-contradict", text=sizes)
+        log_line("warning", "sizes_contradict", text=sizes)
         broker.notes["sizes"] = [sizes]
     if server.bound.note:
-        log_line("warning", "connections-bounded", text=server.bound.note)
+        log_line("warning", "connections_bounded", text=server.bound.note)
         broker.notes["connections"] = [server.bound.note]
     addresses = ", ".join(endpoint_text(*listener.bind) for listener in bound)
     return _Parts(loop, broker, workers, dispatcher, ledger, server, encryption, deny_list, http, addresses)
@@ -230,7 +230,7 @@ def _log_started(parts: _Parts) -> None:
         walker=walker_name(),
     )
     if missing := missing_codecs():
-        log_line("warning", "codecs-missing", text=refused_codecs(missing))
+        log_line("warning", "codecs_missing", text=refused_codecs(missing))
 
 
 async def _tell_alive(parts: _Parts, notifier: Notifier, cluster: ClusterShell | None) -> None:
@@ -277,7 +277,7 @@ async def _open_with_space(options: Options, clock: SystemClock, notifier: Notif
                 raise
             notifier.notify(f"STATUS=no space to start: {fault}")
             if not told:
-                log_line("error", "no-space-to-start", fault=fault, text="free some; the start goes on by itself")
+                log_line("error", "start_refused_disk_full", fault=fault, text="free some; the start goes on by itself")
             told = True
         await asyncio.sleep(SPACE_TICK_S)
 
@@ -291,10 +291,10 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
         Disk(), where, settings, clock.refresh(), clock.new_uuid, node, in_cluster=in_cluster, broker_id=broker_id
     )
     for note in store.recovery_notes:
-        log_line("warning", "recovery", note=note)
+        log_line("warning", "recovery_noted", note=note)
     log_line(
         "info",
-        "store-open",
+        "store_opened",
         data_dir=options.data_dir,
         unclean=store.directory.started_unclean,
         read_bytes=store.recovery_bytes,
@@ -328,7 +328,7 @@ async def _serve_metrics(
         raise ConfigurationError(
             f"cannot serve metrics on {endpoint.host}:{endpoint.port}: {reason(error)}; choose another --metrics"
         ) from None
-    log_line("info", "metrics", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
+    log_line("info", "metrics_listening", listen="{}:{}".format(*http.sockets[0].getsockname()[:2]))
     return http
 
 
@@ -409,7 +409,7 @@ def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
     """Write down what no caller was there to catch."""
     error = context.get("exception")
     trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
-    log_line("error", "loop-callback-failed", message=context.get("message"), trace=trace)
+    log_line("error", "loop_callback_failed", message=context.get("message"), trace=trace)
 
 
 def _network_note(options: Options) -> str:
@@ -577,10 +577,10 @@ def _delete_expired(log: PartitionLog, now: Now, passed: Passed, *, leads: bool)
         offset = passed.get((log.topic, log.partition), 0) if log.settings.groups else segment_removal.OFFSET_MAX
         deleted = segment_removal.delete_expired(log, now, offset, leads=leads)
     except StorageFault as fault:
-        log_line("error", "retention-failed", topic=log.topic, partition=log.partition, fault=fault)
+        log_line("error", "retention_failed", topic=log.topic, partition=log.partition, fault=fault)
         return True
     if deleted:
-        log_line("info", "retention", topic=log.topic, partition=log.partition, segments=deleted)
+        log_line("info", "segments_expired", topic=log.topic, partition=log.partition, segments=deleted)
     return bool(deleted)
 
 
@@ -597,7 +597,7 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker
                     await worker.turn()
             await workers[0].turn()  # the sockets' unread bytes are read meanwhile, see Connection.halt
     except TimeoutError:
-        log_line("warning", "stop-without-last-answers", waited_s=DRAIN_S)
+        log_line("warning", "stopped_without_last_responses", waited_s=DRAIN_S)
     server.close_connections()
     ledger.stop()
     for worker in workers:

@@ -99,7 +99,7 @@ def _watch_routes(replicator: Replicator) -> RouteWatch | None:
     try:
         return RouteWatch(replicator.retry_now)
     except OSError as error:
-        _log.warning("routes_not_watched", error=reason(error), then="a link that is back is noticed a second later")
+        _log.warning("routes_not_watched", error=reason(error), result="a link that is back is noticed a second later")
         return None
 
 

@@ -139,7 +139,7 @@ def load(
     values = parse_toml(read_text(path), path) if path is not None else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
     for key in OBSOLETE & values.keys():
-        _log.warning("setting_without_effect", key=key, then="take it out: nothing is sent twice any more")
+        _log.warning("setting_without_effect", key=key, action="remove it: nothing is sent twice any more")
         del values[key]
     source, target = (_security(path, side, values) for side in SIDES)
     access = access_from(values, _folder(path), _name_keys(path))

@@ -64,7 +64,7 @@ def _refusal(broker: Broker, group_id: str, required: Mapping[str, Sequence[str]
     error = broker.groups.of(group_id).check_delete(group_id)
     if topics and error == ErrorCode.NONE:
         broker.effects.audit(
-            "group-kept",
+            "group_kept",
             group=group_id[:256],
             reason=f"edge.required.groups of {some_of(topics)} names it; take it out first",
         )

@@ -56,7 +56,7 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
                 wanted.append(OffsetKey(group_id, *place))
     if kept:
         broker.effects.audit(
-            "offsets-kept",
+            "offsets_kept",
             group=group_id[:256],
             reason=f"edge.required.groups of {some_of(sorted(kept))} names the group; take it out first",
         )

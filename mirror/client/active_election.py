@@ -126,10 +126,12 @@ class Standby:
         self.member = Member() if error.code not in _ELSEWHERE else self.member
         if error.code in _NO_RIGHTS:
             if self.writes is None:
-                _log.warning("no_standby", because=error, then="a second mirror of this site is not recognised here")
+                _log.warning(
+                    "standby_unavailable", reason=error, result="a second mirror of this site is not recognised"
+                )
             self._set_writes(writes=True)
         elif error.code == ErrorCode.FENCED_INSTANCE_ID:
-            _log.warning("second_mirror", instance=self._instance, then="this one stands by")
+            _log.warning("second_mirror_found", instance=self._instance, result="this mirror stands by")
             self._instance = None
             self._set_writes(writes=False)
         elif error.code not in _ANEW:
@@ -138,7 +140,7 @@ class Standby:
     def _set_writes(self, *, writes: bool) -> None:
         if writes != self.writes:
             if self.writes is not None or not writes:
-                _log.info("writes" if writes else "stands_by", group=self._group_id)
+                _log.info("active_role_assigned" if writes else "standby_role_assigned", group=self._group_id)
             self.writes = writes
             self._changed()
         self._known.set()

@@ -79,7 +79,7 @@ class ActivePeriod:
             async with asyncio.timeout(self._config.stop_timeout_ms / 1000):
                 await self.sender.finish()
         except TimeoutError:
-            _log.warning("stop_without_ack", bytes=self._link.under_way_bytes)
+            _log.warning("stopped_without_ack", bytes=self._link.under_way_bytes)
 
     async def end(self) -> list[str]:
         """Stop the sender and the sessions; return the names of the problems that end with them."""

@@ -100,7 +100,7 @@ class GapResolver:
     def _rewind(self, stream: PartitionStream, log_start: int, log_end: int) -> None:
         """Let the stream start again from the log's start, once all that it has read is safe at the target."""
         _log.error(
-            "source_went_back", **stream.fields(), position=stream.read_offset, log_start=log_start, log_end=log_end
+            "source_truncated", **stream.fields(), position=stream.read_offset, log_start=log_start, log_end=log_end
         )
         self._count_duplicates(stream, log_end - log_start)  # at most: the log may have other records now
         stream.go_back_to, stream.leader_epoch, stream.starts_anew = log_start, None, True

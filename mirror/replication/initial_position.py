@@ -44,7 +44,7 @@ class InitialPosition:
         if stream.state is None and stream.set_by_hand is not None:
             return stream.set_by_hand
         if resumed.verdict == "source_anew" and not stream.starts_anew:
-            _log.warning("topic_made_anew", **stream.fields(), acked=stream.offsets.acked, topic_id=stream.topic_id)
+            _log.warning("topic_recreated", **stream.fields(), acked=stream.offsets.acked, topic_id=stream.topic_id)
             if stream.offsets.topic_id is not None and stream.offsets.topic_id == stream.topic_id:
                 return stream.offsets.acked  # of this very log: its present start may be higher, which is a gap then
             commit = (await self._source.commits([stream.partition])).get(stream.partition)
@@ -84,7 +84,7 @@ async def mirrored_up_to(
         found = places.get(hash(content), ())
         if len(found) == 1 or commit.sent_times == 1:
             at = next((offset + 1 for offset in found if offset >= at), at)
-    _log.info("taken_over", **stream.fields(), position=commit.offset, offset=at)
+    _log.info("position_taken_over", **stream.fields(), position=commit.offset, offset=at)
     return at
 
 

@@ -88,7 +88,7 @@ class PartitionRegistry:
             if partition not in wanted:
                 self.drop(stream, "topic_gone")
             elif stream.topic_id not in (None, wanted[partition].topic_id):
-                self.drop(stream, "topic_made_anew")
+                self.drop(stream, "topic_recreated")
             else:
                 stream.metadata_received(wanted[partition])
         new = {TopicPartition(*one): topic for one, topic in wanted.items() if one not in self.streams}
@@ -132,7 +132,9 @@ class PartitionRegistry:
         """Log once that no topic is selected: the pattern may be misspelt, or the topics are yet to come."""
         if near is not None and not self._nothing_selected:
             meant = {"did_you_mean": near} if near else {}
-            _log.warning("no_topic_matches", topics=self._config.topics, **meant, then="it begins when there is one")
+            _log.warning(
+                "no_topic_matched", topics=self._config.topics, **meant, result="the mirror starts when there is one"
+            )
         self._nothing_selected = near is not None
 
     # -- new partitions
@@ -179,11 +181,16 @@ class PartitionRegistry:
                 PartitionOffsets.resume(commit) if commit else PartitionOffsets(starts[partition]),
             )
             if len(new) <= LINES_MAX:
-                how = "resume" if commit else "begin"
+                how = "mirroring_resumed" if commit else "mirroring_started"
                 _log.info(how, **stream.fields(), offset=stream.read_offset, to=stream.target_topic)
         if len(new) > LINES_MAX:
             names = {partition.topic for partition in new}
-            _log.info("begin_many", topics=len(names), partitions=len(new), resumed=len(commits.keys() & new.keys()))
+            _log.info(
+                "mirroring_started_many",
+                topics=len(names),
+                partitions=len(new),
+                resumed=len(commits.keys() & new.keys()),
+            )
         self._note_waiting(unknown)
         return not unknown
 

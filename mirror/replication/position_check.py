@@ -6,11 +6,11 @@ Contains: which broker is queried, and the reaction. Does not contain: the rules
 |-----------------------------------------------|----------------------------------------------|-------------------|
 | it stands                                     | it is read on                                |                   |
 | its leader cannot say now                     | it is not read, and queried again            | problem           |
-| the source lost records below it              | ledger record, back to where they began      | source_went_back  |
-| the topic was created again                   | a session starts at the source's log start   | topic_made_anew   |
+| the source lost records below it              | ledger record, back to where they began      | source_truncated  |
+| the topic was created again                   | a session starts at the source's log start   | topic_recreated   |
 | an older version's, the same at both ends     | it is read on                                | position_proved   |
-| an older version's, not the same              | ledger record, back to where the two part    | source_went_back  |
-| an older version's, and it cannot be proved   | it is accepted, this once                    | position_believed |
+| an older version's, not the same              | ledger record, back to where the two part    | source_truncated  |
+| an older version's, and it cannot be proved   | it is accepted, this once                    | position_accepted |
 
 Going back waits until all that was read is safe at the target; meanwhile the stream is not read, the others are.
 """
@@ -95,7 +95,7 @@ class Positions:
             case "stands":
                 self._stands(stream)
             case "anew":
-                _log.warning("topic_made_anew", **stream.fields(), acked=stream.offsets.acked, topic_id=stream.topic_id)
+                _log.warning("topic_recreated", **stream.fields(), acked=stream.offsets.acked, topic_id=stream.topic_id)
                 stream.go_back_to, stream.starts_anew = 0, True
             case "unproved":
                 await self._prove(stream)
@@ -144,7 +144,7 @@ class Positions:
 
     def _went_back(self, stream: PartitionStream, offset: int, leader_epoch: int = -1) -> None:
         _log.error(
-            "source_went_back",
+            "source_truncated",
             **stream.fields(),
             position=stream.read_offset,
             to=offset,
@@ -190,7 +190,7 @@ class Positions:
             self._went_back(stream, offset)
             return
         if offset is None:
-            _log.warning("position_believed", **stream.fields(), position=stream.read_offset)
+            _log.warning("position_accepted", **stream.fields(), position=stream.read_offset)
         else:
             _log.info("position_proved", **stream.fields(), position=stream.read_offset)
         stream.offsets.epochs.note(stream.read_offset - 1, stream.leader.epoch)

@@ -162,7 +162,7 @@ class Replicator:
     def refuse(self, text: str) -> None:
         """End `run`: the two ends are one cluster."""
         if not self.refusal:
-            _log.error("same_cluster", error=text)
+            _log.error("same_cluster_refused", error=text)
         self.refusal = text
         self._report_problem("target", text)
         self._refused.set()
@@ -185,12 +185,12 @@ class Replicator:
             try:
                 await self._read_with_retries()
             except OvertakenError as error:
-                _log.error("overtaken", by="another mirror of this site", error=error)
+                _log.error("mirror_fenced", by="another mirror of this site", error=error)
                 self._report_problem("target", f"another mirror has taken over: {error}")
             except NotOurTurnError as error:
                 self._report_problem("source", "")
                 self._report_problem("target", "")
-                _log.warning("let_go", because=error)
+                _log.warning("standby_entered", reason=error)
             except OriginsChangedError as error:
                 _log.info("origins_changed", topic=error, action="none: new epochs tell of it")
             self.registry.drop_all()

@@ -55,7 +55,7 @@ class Following:
             except (SourceError, TargetError) as error:
                 if str(error) != logged:
                     logged = str(error)
-                    _log.warning("settings_not_compared", error=logged)
+                    _log.warning("topic_config_not_compared", error=logged)
 
     async def sync(self, streams: Iterable[PartitionStream]) -> None:
         """Sync the topics of these streams; raises SourceError, TargetError if an end cannot be queried now."""
@@ -88,7 +88,7 @@ class Following:
         try:
             return await self.raises(stream)
         except (SourceError, TargetError) as error:
-            _log.warning("settings_not_compared", **stream.fields(), error=error)
+            _log.warning("topic_config_not_compared", **stream.fields(), error=error)
             return False
 
     async def raises(self, stream: PartitionStream) -> bool:
@@ -102,7 +102,7 @@ class Following:
         self, topic: str, target_topic: str, here: Mapping[str, str], there: Mapping[str, Setting] | str
     ) -> bool:
         if isinstance(there, str):
-            self._say(topic, there, "settings_not_told", error=there)
+            self._say(topic, there, "topic_config_not_described", error=there)
             return False
         return await self._alter(topic, target_topic, self._in_step.compare(topic, here, there))
 
@@ -117,7 +117,7 @@ class Following:
             self._say(topic, said, "settings_refused", settings=said, error=refused)
             return False
         self._in_step.configs_accepted(topic, step.alter)
-        _log.info("settings_followed", topic=target_topic, settings=said)
+        _log.info("topic_config_synced", topic=target_topic, settings=said)
         return True
 
     def _say(self, topic: str, what: str, event: str, **fields: object) -> None:

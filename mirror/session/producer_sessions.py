@@ -238,7 +238,9 @@ class ProducerSessions(SessionStart):
             fence = await self._fencing.begin_with(chosen, meanwhile)
         except NoFence as error:
             if not self.is_unfenced:
-                _log.warning("no_fence", error=error, then="one mirror of this site at a time is up to you")
+                _log.warning(
+                    "fencing_unavailable", error=error, action="make sure that only one mirror runs for this site"
+                )
             self.is_unfenced = True
             await asyncio.sleep(self.host.others_s)
             chosen()

@@ -112,7 +112,7 @@ class SessionStart:
     ) -> dict[PartitionStream, StartedSession | TargetError]:
         self._tells = len(streams) <= LINES_MAX
         if not self._tells:
-            _log.info("lives", partitions=len(streams))
+            _log.info("sessions_started", partitions=len(streams))
         needless = {
             stream: NOTHING_SEEN for stream in streams if self._is_new(stream) and (fence is None or fence.is_confirmed)
         }
@@ -200,13 +200,17 @@ class SessionStart:
         try:
             await self._enter(stream, state, resumed, look.end_offset, fence)
         except ValueError as error:
-            _log.error("map_begins_anew", **stream.fields(), because=error)
+            _log.error("offset_map_reset", **stream.fields(), reason=error)
             resumed, stream.contradicts = resumed._replace(placed=None), True
             state.drop_map(resumed)
             await self._enter(stream, state, resumed, look.end_offset, fence)
         if self._tells or resumed.lost:
             _log.info(
-                "life", **stream.fields(), offset=resumed.source_offset, because=resumed.verdict, lost=resumed.lost
+                "session_started",
+                **stream.fields(),
+                offset=resumed.source_offset,
+                reason=resumed.verdict,
+                lost=resumed.lost,
             )
         state.forget_below(look.start_offset)
         stream.state, stream.contradicts, stream.starts_anew, stream.resend_from = state, False, False, None
@@ -284,7 +288,7 @@ def _requested_place(stream: PartitionStream, state: PartitionState, resumed: Re
             "order_lost",
             **stream.fields(),
             offset=stream.resend_from[1],
-            then="records that arrived after it are sent again",
+            result="records that arrived after it are sent again",
         )
         return ResumePoint("found", *stream.resend_from)
     by_hand = stream.state is None and stream.set_by_hand not in (None, resumed.source_offset)

@@ -423,12 +423,12 @@ class TransactionalSessions(ProducerSessions):
         self.host.transaction_ended("timed_out" if verdict == "timed_out" else "broke_off")
         if verdict == "timed_out":
             timeout = f"{self.timeout_s:g} s"
-            _log.warning("transaction_timed_out", after=timeout, because=why, then="its records are sent again")
+            _log.warning("transaction_timed_out", after=timeout, reason=why, result="its records are sent again")
             self.host.report_problem(
                 TROUBLE, f"one timed out at the target after {timeout}, its records are sent again: {why}"
             )
         else:
-            _log.warning("transaction_broke_off", because=why, then="what it had not committed is sent again")
+            _log.warning("transaction_broken", reason=why, result="uncommitted records are sent again")
 
     async def _verdict(self, began_at: float, *, was_fenced: bool) -> Verdict:
         while True:

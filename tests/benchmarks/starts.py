@@ -104,7 +104,7 @@ def start(directory: Path, data_dir: Path) -> dict[str, float]:
     begin = time.monotonic()
     broker.start()
     ready_s = time.monotonic() - begin
-    line = next(line for line in broker.log_path.read_text().splitlines() if "store-open" in line)
+    line = next(line for line in broker.log_path.read_text().splitlines() if "store_opened" in line)
     broker.stop()
     words = dict(word.split("=", 1) for word in line.split() if "=" in word)
     return {"ready_s": ready_s, "store_s": int(words["took_ms"]) / 1000, "read_bytes": int(words["read_bytes"])}

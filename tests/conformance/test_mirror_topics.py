@@ -289,7 +289,7 @@ def test_settings_follow_the_source_but_for_what_was_changed_at_the_target(sourc
             max_message_bytes="4000000",
         )
         followed = "topic=lab.kept_up settings="
-        wait_until(lambda: any(followed in line for line in at_work.events("settings_followed")), 30, "they follow")
+        wait_until(lambda: any(followed in line for line in at_work.events("topic_config_synced")), 30, "they follow")
         producer = Producer({"bootstrap.servers": source.bootstrap, "message.max.bytes": 2_900_000})
         producer.produce("grows", b"1 " + random.Random(1).randbytes(2_500_000), partition=0)
         assert producer.flush(CALL_S) == 0

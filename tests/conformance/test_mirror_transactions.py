@@ -144,7 +144,7 @@ def test_kills_in_the_middle_of_transactions(road, tmp_path):
         assert "read_committed" in mirror.get("/health")[1]
     told = road.assert_each_once(load)
     assert sum(one["target"]["aborted"] for one in told) > 0
-    assert mirror.events("duplicates") == mirror.events("transaction_timed_out") == mirror.events("overtaken") == []
+    assert mirror.events("duplicates") == mirror.events("transaction_timed_out") == mirror.events("mirror_fenced") == []
 
 
 def test_a_transaction_that_times_out_is_told_as_that(road, tmp_path):
@@ -162,7 +162,7 @@ def test_a_transaction_that_times_out_is_told_as_that(road, tmp_path):
     assert mirror.events("transaction_timed_out"), "it is told"
     told = road.assert_each_once(load)
     assert sum(one["target"]["aborted"] for one in told) > 0
-    assert mirror.events("overtaken") == mirror.events("duplicates") == []
+    assert mirror.events("mirror_fenced") == mirror.events("duplicates") == []
 
 
 def cut_open(road):
@@ -189,11 +189,11 @@ def test_a_second_mirror_fences_the_first_which_says_so(road, tmp_path):
             first.start()
             until_at_work(road)
             second.start()
-            wait_until(lambda: first.events("overtaken"), 30, "the first is told", poll_s=0.2)
+            wait_until(lambda: first.events("mirror_fenced"), 30, "the first is told", poll_s=0.2)
             first.stop()
             until_at_work(other)
         assert first.events("transaction_timed_out") == second.events("transaction_timed_out") == []
-        assert "another mirror of this site" in first.events("overtaken")[0]
+        assert "another mirror of this site" in first.events("mirror_fenced")[0]
         other.wait_all(another)
         second.stop()
         with first:
@@ -239,7 +239,7 @@ def test_a_record_that_is_refused_holds_up_its_partition_alone(road, tmp_path):
         wait_until(lambda: road.committed(1) == left, 60, "the others mirrored", poll_s=0.3)
         produce(road.source, road.topic, 100, 200)
         wait_until(lambda: road.committed() == list(range(200)), 30, "it goes on", poll_s=0.3)
-    assert mirror.events("transaction_broke_off") == []
+    assert mirror.events("transaction_broken") == []
     found = audit(road.source, road.target, topics=road.topic)
     assert found.proven, found.text
 

@@ -32,6 +32,6 @@ def test_idle_connections_leave_descriptors_for_others_and_for_files(tmp_path: P
         producer.flush(CALL_S)
         assert errors == [None]
         log = broker.log_path.read_text()
-    assert "connections-bounded" in log
-    assert "connection-refused" in log
+    assert "connections_bounded" in log
+    assert "connection_refused" in log
     assert "LimitNOFILE=" in log

@@ -242,7 +242,7 @@ def proof(data_dir: Path) -> str:
 
 def starts(broker: EdgeBroker) -> int:
     """How often a broker has started, or has begun to wait for space to start."""
-    return run_log(broker).count(" started ") + run_log(broker).count("no-space-to-start")
+    return run_log(broker).count(" started ") + run_log(broker).count("start_refused_disk_full")
 
 
 def run_log(broker: EdgeBroker) -> str:

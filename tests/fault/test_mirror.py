@@ -121,13 +121,13 @@ def test_a_second_mirror_of_the_site_stands_by_and_takes_over(source, target, tm
         first.start()
         wait_until(lambda: bounds(target.bootstrap, "lab.readings")[1] > 100, 20, "the first at work")
         second.start()
-        wait_until(lambda: second.events("stands_by"), 20, "the second standing by")
-        assert not first.events("let_go")
+        wait_until(lambda: second.events("standby_role_assigned"), 20, "the second standing by")
+        assert not first.events("standby_entered")
         first.kill()
         end = bounds(target.bootstrap, "lab.readings")[1]
         wait_until(lambda: bounds(target.bootstrap, "lab.readings")[1] > end + 100, 20, "the second at work")
         first.start()
-        wait_until(lambda: first.events("stands_by"), 20, "the first standing by")
+        wait_until(lambda: first.events("standby_role_assigned"), 20, "the first standing by")
     with second:
         wait_mirrored(target.bootstrap, "lab.readings", {p: len(acked) for p, acked in load.acked.items()})
     first.stop()
@@ -141,7 +141,7 @@ def test_two_mirrors_with_one_name_do_no_harm(source, target, tmp_path):
         both[0].start()
         wait_until(lambda: bounds(target.bootstrap, "lab.readings")[1] > 100, 20, "the first at work")
         both[1].start()
-        wait_until(lambda: both[0].events("stands_by"), 20, "the first standing by")
+        wait_until(lambda: both[0].events("standby_role_assigned"), 20, "the first standing by")
         end = bounds(target.bootstrap, "lab.readings")[1]
         wait_until(lambda: bounds(target.bootstrap, "lab.readings")[1] > end + 100, 20, "the second at work")
     wait_mirrored(target.bootstrap, "lab.readings", {p: len(acked) for p, acked in load.acked.items()})
@@ -266,7 +266,7 @@ def test_retention_past_the_position_is_written_down(broker_class, tmp_path):
         create_topic(source.bootstrap, "readings", 1)
         mirror = EdgeMirror(tmp_path, source.bootstrap, target.bootstrap, site="lab", settings=FAST)
         with mirror:
-            wait_until(lambda: mirror.events("life"), 30, "the mirror ready to read")
+            wait_until(lambda: mirror.events("session_started"), 30, "the mirror ready to read")
             produce(source.bootstrap, "readings", 0, 10)
             wait_mirrored(target.bootstrap, "lab.readings", {0: 10})
         produce(source.bootstrap, "readings", 10, 3010, padding=1000)

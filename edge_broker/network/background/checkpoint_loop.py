@@ -2,7 +2,7 @@
 
 | a write | its log line |
 |---|---|
-| fails, and the one before did not, or by another error | `work-failed` |
+| fails, and the one before did not, or by another error | `job_failed` |
 | fails by the same error again | counted; `lines_summed` has the count once an hour |
 | succeeds, or the broker stops | `lines_summed`, if a line was left out |
 
@@ -21,7 +21,7 @@ from edge_broker.errors import Refusal, StorageFault
 from edge_broker.network.log_lines import log_line
 
 SUM_S = 3600.0
-FAILED_EVENT = "work-failed"
+FAILED_EVENT = "job_failed"
 
 
 class Jobs(Protocol):
@@ -64,7 +64,7 @@ class CheckpointLoop:
         store.directory.advance_age(broker.clock.refresh())
         now = broker.time.now()
         if (store.directory.age.known_boot_id, now.trusted) != before:
-            log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
+            log_line("info", "clock_trust_changed", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
         if not store.directory.age.differs_in_doubt(age):
             return Reply(None)
         level, stepped_ms = "warning" if store.directory.age.is_doubted else "info", store.directory.age.stepped_ms

@@ -63,7 +63,7 @@ def _piece(broker: Broker, work_max: int) -> _Piece:
     try:
         more = cleaner.step(broker.time.now(), work_max)
     except Exception as error:  # noqa: BLE001 - whatever it is, the old segments are as they were
-        log_line("error", "compaction-failed", trace="".join(traceback.format_exception(error)))
+        log_line("error", "compaction_failed", trace="".join(traceback.format_exception(error)))
         cleaner.give_up()
         more = True
     return _Piece(more, time.thread_time() - begin_s, cleaner.bytes_read + cleaner.bytes_written - begin_bytes)
@@ -89,7 +89,7 @@ def _report(broker: Broker, dispatcher: Dispatcher) -> None:
     cleaner = broker.cleaner
     while cleaner.finished:
         done = cleaner.finished.pop(0)
-        log_line("info", "compacted", **done._asdict())
+        log_line("info", "partition_compacted", **done._asdict())
     while cleaner.notes:
         broker.effects.note(cleaner.notes.pop(0))
     while cleaner.failed:

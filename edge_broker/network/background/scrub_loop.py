@@ -29,7 +29,7 @@ async def _piece(broker: Broker, worker: Worker) -> int:
 
     def over(size: int, error: Exception | None) -> None:
         if error is not None:
-            log_line("error", "scrub-failed", trace="".join(traceback.format_exception(error)))
+            log_line("error", "scrub_failed", trace="".join(traceback.format_exception(error)))
         if not done.done():  # else the broker stops
             done.set_result(size if error is None else 0)
 
@@ -40,4 +40,4 @@ async def _piece(broker: Broker, worker: Worker) -> int:
 def _report(broker: Broker) -> None:
     """Log what was found."""
     while broker.scrubber.notes:
-        log_line("warning", "scrub", note=broker.scrubber.notes.pop(0))
+        log_line("warning", "scrub_finished", note=broker.scrubber.notes.pop(0))

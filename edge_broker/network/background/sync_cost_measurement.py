@@ -31,11 +31,11 @@ async def measure_card(broker: Broker, dispatcher: Dispatcher, delay_s: float = 
         while (card := await _step(dispatcher, store, steps)) is None:
             pass
     except StorageFault as fault:
-        log_line("warning", "card-not-measured", fault=fault)
+        log_line("warning", "sync_cost_not_measured", fault=fault)
         return
     store.group_commit.card = card
     for line in describe(card):
-        log_line("info", "card", text=line)
+        log_line("info", "sync_cost_measured", text=line)
 
 
 async def _step(dispatcher: Dispatcher, store: LogStore, steps: Iterator[Card | None]) -> Card | None:

@@ -65,11 +65,11 @@ async def keep_alive(
         busy_s = max(watch.busy_s(loop.time()) for watch in watches)
         text = f"STATUS={status()}" + (f"; the disk has been busy for {busy_s:.0f} s" if busy_s >= 1 else "")
         if reason := broken():
-            log_line("error", "watchdog-withheld", reason=reason)
+            log_line("error", "watchdog_withheld", reason=reason)
             return (f"{text}; {reason}",)
         if busy_s <= stuck_s:
             return ("WATCHDOG=1", text)
-        log_line("error", "watchdog-withheld", disk_busy_s=int(busy_s), bound_s=int(stuck_s))
+        log_line("error", "watchdog_withheld", disk_busy_s=int(busy_s), bound_s=int(stuck_s))
         return (text,)
 
     await notifier.keep_alive(beat)

@@ -79,7 +79,7 @@ class BrokerLink(ABC):
         """Forget the messages of a connection that is gone."""
 
     def _say(self, level: str, what: str, error: object) -> None:
-        self._log.line(level, f"{self._name}-{what}".rstrip("-"), broker=self.to, error=error)
+        self._log.line(level, f"{self._name}_{what}".rstrip("_"), broker=self.to, error=error)
 
     async def _run(self) -> None:
         backoff = Backoff(RETRY_S, RETRY_S_MAX)

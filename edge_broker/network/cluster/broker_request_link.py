@@ -56,7 +56,7 @@ class AskingLink(BrokerLink):
     """The link to one broker."""
 
     def __init__(self, owner: Owner, security: Security, log: LimitedLog, to: int) -> None:
-        super().__init__(owner, security, log, to, name="asking-link", needs=PRODUCE)
+        super().__init__(owner, security, log, to, name="request_link", needs=PRODUCE)
 
     def _say(self, level: str, what: str, error: object) -> None:
         """Bugs alone: the rest the replica link says of the same broker, and here mostly nothing was answered."""

@@ -223,7 +223,7 @@ class ClusterShell:
     def _fail_membership(self, sentence: str) -> None:
         if not self.cluster.view.contradiction:
             self.cluster.view.contradiction = sentence
-            log_line("error", "no-member", text=sentence)
+            log_line("error", "membership_refused", text=sentence)
             self._stop()
 
     # turns
@@ -279,7 +279,7 @@ class ClusterShell:
         """Log a bug that no client waits for."""
         self._dispatcher.failures += 1
         trace = "".join(traceback.format_exception(error))
-        self._log.line("error", "cluster-step-failed", what=what, error=repr(error), trace=trace)
+        self._log.line("error", "cluster_step_failed", what=what, error=repr(error), trace=trace)
 
     def _broke(self, effect: effects.Broke) -> None:
         partition, error = effect
@@ -289,7 +289,7 @@ class ClusterShell:
     def _tell_faults(self) -> None:
         faults, self.member.faults = self.member.faults, []
         for fault in faults:
-            self._log.line("error", "znode-not-read", error=fault)
+            self._log.line("error", "znode_not_read", error=fault)
         if (protection := self.member.protection) is not None:
             lines, protection.lines = protection.lines, []
             for line in lines:
@@ -327,7 +327,7 @@ class ClusterShell:
     def event_received(self, event: Event) -> None:
         """As Listener."""
         if type(event).__name__ != "WatchFired":
-            log_line("info", "zookeeper", what=type(event).__name__)
+            log_line("info", "zookeeper_session_changed", what=type(event).__name__)
             self._ensemble.look_soon()
         if isinstance(event, Connected):
             self._keep_session()
@@ -358,7 +358,7 @@ class ClusterShell:
         epoch, cluster = effect
 
         def registration_stored(_: object) -> Outcome:
-            log_line("info", "registered", broker=self._broker.node_id, epoch=epoch, cluster=cluster)
+            log_line("info", "broker_registered", broker=self._broker.node_id, epoch=epoch, cluster=cluster)
             self.turn(lambda at_ms: self.member.epoch_recorded(epoch, at_ms))
             return Reply(None)
 
@@ -446,7 +446,7 @@ class ClusterShell:
 
     def _note_security(self, note: str) -> None:
         self._broker.notes.setdefault("security", []).append(note)
-        log_line("warning", "users-and-acls", text=note)
+        log_line("warning", "users_and_acls_noted", text=note)
 
     def _advance_high_watermark(self, effect: effects.AdvanceHighWatermark) -> None:
         self.replicas.follower.advance_high_watermark(effect)
@@ -454,14 +454,14 @@ class ClusterShell:
 
     def _leads(self, effect: effects.Leads) -> None:
         partition, epoch = effect
-        log_line("info", "leads", topic=partition.topic, partition=partition.partition, leader_epoch=epoch)
+        log_line("info", "leadership_taken", topic=partition.topic, partition=partition.partition, leader_epoch=epoch)
         if partition.topic == OFFSETS_TOPIC:
             self._broker.effects.start(lead_offsets(self._broker, partition.partition))
         self._partition_moved(partition)
 
     def _leadership_resigned(self, effect: effects.LeadershipResigned) -> None:
         partition = effect.partition
-        log_line("info", "resigned", topic=partition.topic, partition=partition.partition)
+        log_line("info", "leadership_resigned", topic=partition.topic, partition=partition.partition)
         self.cluster.replication.fetches.each(lambda session: session.leadership_resigned(partition))
         if partition.topic == OFFSETS_TOPIC:
             self._broker.effects.start(resign_offsets(self._broker, partition.partition))
@@ -480,7 +480,7 @@ class ClusterShell:
 
     def _told_of_entries(self, message: EntriesTaken) -> None:
         if message.error is not ErrorCode.NONE:
-            self._log.line("warning", "entries-not-taken", error=message.error.name)
+            self._log.line("warning", "ledger_entries_not_accepted", error=message.error.name)
         self.turn(lambda at_ms: self.member.message_received(message, at_ms))
 
     def _forget(self, effect: effects.Forget) -> None:
@@ -497,7 +497,11 @@ class ClusterShell:
         while not (self._knows or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - no event exists
             await asyncio.sleep(TICK_S)
         if not (self._knows or stop.is_set()):
-            log_line("warning", "not-joined", text=self.cluster.view.not_serving or "users and ACLs are not known yet")
+            log_line(
+                "warning",
+                "cluster_not_joined",
+                text=self.cluster.view.not_serving or "users and ACLs are not known yet",
+            )
 
     @property
     def _knows(self) -> bool:
@@ -512,7 +516,7 @@ class ClusterShell:
                     await self._left.wait()
             leads = sum(each.role in LEADS for each in self.member.partitions.values())
             if leads:
-                log_line("warning", "left-without-heirs", partitions=leads)
+                log_line("warning", "shutdown_without_new_leaders", partitions=leads)
 
     async def close(self) -> None:
         """End the session, so that others need not wait for its end; waiters learn that others lead."""

@@ -2,7 +2,7 @@
 
 | news of a link | the member learns |
 |---|---|
-| a message arrives | `received` |
+| a message arrives | `message_received` |
 | a fetch link is connected | `connected_to`; the port is open |
 | the port refuses connections | `port_closed`, once for each registration |
 
@@ -114,4 +114,4 @@ class PeerLinks:
                 f"broker {other.broker} cannot be replicated from: it has listeners {names}, and this broker speaks "
                 f"to others by {self._listener}; inter.broker.listener.name is to name one that all of them have"
             )
-            log_line("error", "no-way-to-broker", broker=other.broker, text=text)
+            log_line("error", "broker_unreachable", broker=other.broker, text=text)

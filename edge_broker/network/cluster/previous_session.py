@@ -55,7 +55,7 @@ def read_session(fs: FileSystem, data_dir: str) -> Session | None:
     except FileNotFoundError:
         return None
     except (StorageFault, OSError, ValueError) as error:
-        log_line("warning", "former-session-unknown", error=error)
+        log_line("warning", "previous_session_unknown", error=error)
         return None
 
 
@@ -66,7 +66,7 @@ def write_session(fs: FileSystem, data_dir: str, session: Session) -> None:
     try:
         replace(fs, data_dir, FILE, encode_state(KIND, 1, [line]), private=True)
     except OSError as error:
-        log_line("warning", "session-not-kept", error=error)
+        log_line("warning", "session_not_stored", error=error)
 
 
 @runs_in("files")
@@ -93,8 +93,8 @@ def end_session(connect: str, timeout_ms: int, session: Session) -> None:
         ended = client.client_id is not None and client.client_id[0] == session.session_id
         client.stop()
         if ended:
-            log_line("info", "former-session-ended", session=f"{session.session_id:x}")
+            log_line("info", "previous_session_ended", session=f"{session.session_id:x}")
     except Exception as error:  # noqa: BLE001 - no answer in time, or a bug: the session expires
-        log_line("warning", "former-session-not-ended", error=repr(error))
+        log_line("warning", "previous_session_not_ended", error=repr(error))
     finally:
         client.close()

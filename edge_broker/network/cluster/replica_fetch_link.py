@@ -64,7 +64,7 @@ class ReplicaLink(BrokerLink):
     """The link to one broker."""
 
     def __init__(self, owner: Owner, security: Security, bounds: Bounds, log: LimitedLog, to: int) -> None:
-        super().__init__(owner, security, log, to, name="replica-link", needs=FETCH)
+        super().__init__(owner, security, log, to, name="replica_link", needs=FETCH)
         self._bounds = bounds
         self._wanted: dict[PartitionId, tuple[str, ReplicaFetch]] = {}  # with the topic's id
         self._ids: dict[PartitionId, str] = {}  # of the topics as they were asked for last, on this connection
@@ -164,7 +164,7 @@ class ReplicaLink(BrokerLink):
         if response.error_code != ErrorCode.NONE:
             error, waits = error_name(response.error_code), response.error_code == ErrorCode.LEADER_NOT_AVAILABLE
             level = "info" if waits else "error"
-            self._log.line(level, "replica-fetch-refused", broker=self.to, error=error, text=self._remedy(response))
+            self._log.line(level, "replica_fetch_refused", broker=self.to, error=error, text=self._remedy(response))
             connection.close()
             return
         for topic in response.responses:

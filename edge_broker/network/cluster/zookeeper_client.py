@@ -122,7 +122,7 @@ class KazooSession:
         """Begin with a new client where a thread of the former one has ended. Call it repeatedly."""
         if not self.client_died or time.monotonic() < self._started_s + REPLACE_S:
             return
-        log_line("error", "zookeeper-client-ended", action="a new client begins a session")
+        log_line("error", "zookeeper_client_ended", action="a new client begins a session")
         former = self._client
         self._change(former, "LOST", 0, self._agreed_ms)
         self._start_client()
@@ -209,7 +209,7 @@ class KazooSession:
     def _failure(self, error: BaseException) -> Failure:
         known = _FAILURES.get(type(error).__name__, Failure.REFUSED)
         if known in (Failure.REFUSED, Failure.NO_AUTH):
-            self._log("error", "zookeeper-refused", error=repr(error))
+            self._log("error", "zookeeper_request_failed", error=repr(error))
         return known
 
     def _state_changed(self, client: KazooClient, state: str) -> None:

@@ -122,7 +122,7 @@ class Dispatcher:
             Effect.START: self._start,
             Effect.ANSWER: self._answer,
             Effect.FREED: self._free_soon,
-            Effect.NOTE: lambda sentence: log_line("warning", "note", text=sentence),
+            Effect.NOTE: lambda sentence: log_line("warning", "warning_noted", text=sentence),
             Effect.AUDIT: self.audit_log.add,
             Effect.END_SESSIONS: self.logins.end,
         }
@@ -268,7 +268,7 @@ class Dispatcher:
     def _handler_failed(self, call: Call, error: Exception) -> None:
         self.failures += 1
         trace = "".join(traceback.format_exception(error))
-        log_line("error", "handler-failed", api=call.name, version=call.version, error=repr(error), trace=trace)
+        log_line("error", "handler_failed", api=call.name, version=call.version, error=repr(error), trace=trace)
         self._abandon_wait(call)
         if call.connection is not None:
             call.connection.abort()
@@ -360,7 +360,7 @@ class Dispatcher:
             if error is None:
                 self._run(call, do.then, result)
             elif isinstance(error, (StorageFault, Refusal)):
-                log_line("error", "work-failed", error=error)
+                log_line("error", "job_failed", error=error)
                 self._run(call, do.failed, error)
             else:
                 self._handler_failed(call, error)
@@ -509,7 +509,7 @@ class Dispatcher:
         if self.broker.store.holds(log) and log not in self._told_offline:
             self._told_offline.add(log)
             self.offline_partitions.begin(log)
-            log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
+            log_line("error", "partition_offline", topic=log.topic, partition=log.partition, fault=log.fault)
 
     def is_back(self, log: PartitionLog) -> None:
         """A replica's log is online again: should it fail once more, that is said."""
@@ -602,7 +602,7 @@ class Dispatcher:
             elif isinstance(error, StorageFault):
                 log.fail(error)
             else:
-                log_line("error", "roll-failed", topic=log.topic, partition=log.partition, error=repr(error))
+                log_line("error", "roll_failed", topic=log.topic, partition=log.partition, error=repr(error))
                 log.fail(StorageFault(f"{log.topic}-{log.partition}", log.log_end_offset, repr(error)))
             self.logs_moved(log)
 

@@ -78,10 +78,10 @@ class OfflinePartitions:
         log.go_on_as(found.log)
         self.count += 1
         for note in found.notes:
-            log_line("warning", "revival", note=note)
+            log_line("warning", "reopening_noted", note=note)
         log_line(
             "warning",
-            "partition-back",
+            "partition_online",
             topic=log.topic,
             partition=log.partition,
             leader_epoch=log.leader_epoch,

@@ -61,7 +61,7 @@ class Checks:
             return
         if error is not None and not isinstance(error, Refusal):
             log = checking.log
-            log_line("error", "check-failed", topic=log.topic, partition=log.partition, error=repr(error))
+            log_line("error", "record_check_failed", topic=log.topic, partition=log.partition, error=repr(error))
         self._open -= 1
         checking.end(error)
         self._broker.checking.pop(checking.log, None)

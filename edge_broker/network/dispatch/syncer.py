@@ -183,7 +183,9 @@ class Syncer:
         self._in_use.end_write(marking)
         if marking.fault is None:
             return marking.logs
-        log_line("error", "marks-not-written", fault=marking.fault, text="answers wait for the sync of their records")
+        log_line(
+            "error", "dirty_markers_not_written", fault=marking.fault, text="answers wait for the sync of their records"
+        )
         for log in marking.logs:
             self.sync_awaited(log)
         return []

@@ -169,7 +169,7 @@ class Server:
         ip = connection.session.host
         bound, other = self._place(ip)
         if bound:
-            self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
+            self._log.line("warning", "connection_refused", client=connection.session.peer, bound=bound)
             return False
         if denial := self._dispatcher.logins.denial(connection):  # the list is newer than the handshake
             self.protocol_violated(connection, ProtocolViolation(denial))
@@ -263,7 +263,7 @@ class Server:
         """Count and log why a connection is closed."""
         if not self._dispatcher.refusing:
             self.violations += 1
-            self._log.line("warning", "connection-closed", client=connection.session.peer, reason=violation)
+            self._log.line("warning", "connection_closed", client=connection.session.peer, reason=violation)
 
     def _sweep_soon(self) -> None:
         if not self._sweeping:

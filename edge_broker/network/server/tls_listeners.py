@@ -55,7 +55,9 @@ class Encryption:
 
         chacha_first = not cipher_suites.has_aes() and cipher_suites.put_chacha_first()
         if chacha_first:
-            log_line("info", "tls-suites", first="ChaCha20", text="this processor has no instructions for AES")
+            log_line(
+                "info", "cipher_suites_chosen", first="ChaCha20", text="this processor has no instructions for AES"
+            )
         self.listeners = [
             Tls(_settings(config, one, chacha_first=chacha_first), now_s, one.advertised.host)
             for one in listeners
@@ -96,7 +98,7 @@ class Encryption:
         """Log what the last look has found, each thing once; what a person should know now."""
         for tls, changed in self.changed:
             if CERTIFICATE in changed:
-                log_line("info", "certificate-read", listener=tls.listener, ends=tls.end_day)
+                log_line("info", "certificate_read", listener=tls.listener, ends=tls.end_day)
             if AUTHORITIES in changed:
                 log_line("info", "trust_store_read", listener=tls.listener, authorities=tls.authorities)
         self.changed = []
@@ -104,7 +106,7 @@ class Encryption:
         warnings += [self._peers_note] if self._peers_note else []
         for warning in warnings:
             if warning not in self._told:
-                log_line("warning", "certificate", text=warning)
+                log_line("warning", "certificate_problem_noted", text=warning)
         self._told = set(warnings)
         return warnings
 

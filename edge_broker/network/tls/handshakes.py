@@ -77,7 +77,7 @@ class Handshakes:
         host = str(transport.address[0]) if transport.address else ""
         bound = self._room(host)
         if bound:
-            self._log.line("warning", "connection-refused", client=_client(transport), bound=bound)
+            self._log.line("warning", "connection_refused", client=_client(transport), bound=bound)
             return False
         if len(self._begun) >= HANDSHAKES_MAX:
             self._make_room()
@@ -102,7 +102,7 @@ class Handshakes:
                 transport.step_completed(step)
                 return
             if not isinstance(error, HandshakeRefused):
-                log_line("error", "handshake-broke", error=repr(error))
+                log_line("error", "handshake_step_failed", error=repr(error))
             transport.refuse(str(error))
 
         self._worker.submit(work, done)
@@ -113,7 +113,7 @@ class Handshakes:
             return
         if why:
             self.failed += 1
-            self._log.line("warning", "handshake-failed", client=_client(transport), reason=why)
+            self._log.line("warning", "handshake_failed", client=_client(transport), reason=why)
             return
         self.complete += 1
 

@@ -157,7 +157,7 @@ def test_a_broker_comes_back_into_its_cluster(ensemble: ZooKeeperEnsemble, tmp_p
         topic = cluster.make_topic("kept")
         pid = board.pid
         mark.touch()
-        wait_until(lambda: "zookeeper-client-ended" in board.log_path.read_text(), 30, "the end is noticed")
-        wait_until(lambda: board.log_path.read_text().count(" registered ") == 2, 60, "it is registered again")
+        wait_until(lambda: "zookeeper_client_ended" in board.log_path.read_text(), 30, "the end is noticed")
+        wait_until(lambda: board.log_path.read_text().count(" broker_registered ") == 2, 60, "it is registered again")
         cluster.wait_in_sync(topic)
         assert board.pid == pid

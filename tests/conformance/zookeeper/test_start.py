@@ -90,7 +90,7 @@ def test_a_broker_that_was_killed_ends_its_former_session_in_the_same_place_alon
                 write_session(Disk(), str(broker.data_dir), kept._replace(place="another"))
             broker.start()
             create_topic(broker.bootstrap, "u")
-            ended = f"former-session-ended session={kept.session_id:x}" in broker.log_path.read_text()
+            ended = f"previous_session_ended session={kept.session_id:x}" in broker.log_path.read_text()
             assert ended == (place == "this")
             broker.stop()
         assert not file.exists(), "a clean stop has closed it"
@@ -133,6 +133,6 @@ def test_a_copy_of_a_living_brokers_directory_ends_nothing(tmp_path: Path) -> No
                 wait_until(waits, 60, "it says that it waits", seen=twin.log_path.read_text)
             finally:
                 twin.kill()
-            assert "former-session-ended" not in twin.log_path.read_text()
+            assert "previous_session_ended" not in twin.log_path.read_text()
             assert "what=Expired" not in broker.log_path.read_text()
             create_topic(broker.bootstrap, "u")

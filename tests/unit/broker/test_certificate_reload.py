@@ -91,7 +91,7 @@ def test_new_connections_get_the_new_certificate_and_open_ones_live_on(board: Bo
             wait_until(lambda port=port: board.shown(port) == second, RELOADED_S, "the new certificate")  # type: ignore[misc]
         assert answers(client)
         for listener in ("TLS", "BOTH"):
-            assert f"certificate-read listener={listener}" in board.broker.log_tail()
+            assert f"certificate_read listener={listener}" in board.broker.log_tail()
         assert board.health() == "ok"
 
 

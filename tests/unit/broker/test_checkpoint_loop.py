@@ -67,10 +67,10 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
 def test_a_full_disk_is_one_line_and_a_sum_once_it_has_room(play: Play, lines: Callable[[], list[str]]) -> None:
     play.write(100)
     (line,) = lines()
-    assert line.startswith("work-failed error=")
+    assert line.startswith("job_failed error=")
     assert CHECKPOINT in line
     play.write(error=None)
-    assert lines() == ["lines_summed of=work-failed left_out=99 seconds=1000.0"]
+    assert lines() == ["lines_summed of=job_failed left_out=99 seconds=1000.0"]
     play.write(3, error=None)
     assert lines() == []
 
@@ -79,20 +79,20 @@ def test_a_fault_that_comes_again_is_logged_again(play: Play, lines: Callable[[]
     for _ in range(2):
         play.write()
         play.write(error=None)
-    assert [line.split()[0] for line in lines()] == ["work-failed", "work-failed"]
+    assert [line.split()[0] for line in lines()] == ["job_failed", "job_failed"]
 
 
 def test_another_error_is_logged_at_once(play: Play, lines: Callable[[], list[str]]) -> None:
     play.write(2)
     play.write(2, error=errno.EIO)
     said = lines()
-    assert [line.split()[0] for line in said] == ["work-failed", "lines_summed", "work-failed"]
+    assert [line.split()[0] for line in said] == ["job_failed", "lines_summed", "job_failed"]
     assert said[0] != said[2]
 
 
 def test_a_fault_that_lasts_is_summed_once_an_hour(play: Play, lines: Callable[[], list[str]]) -> None:
     play.write(1 + 2 * int(SUM_S / 10))
-    assert lines()[1:] == [f"lines_summed of=work-failed left_out=360 seconds={SUM_S}"] * 2
+    assert lines()[1:] == [f"lines_summed of=job_failed left_out=360 seconds={SUM_S}"] * 2
 
 
 async def test_a_broker_that_stops_sums_up(play: Play, lines: Callable[[], list[str]]) -> None:
@@ -103,7 +103,7 @@ async def test_a_broker_that_stops_sums_up(play: Play, lines: Callable[[], list[
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert lines() == ["lines_summed of=work-failed left_out=2 seconds=30.0"]
+    assert lines() == ["lines_summed of=job_failed left_out=2 seconds=30.0"]
 
 
 async def test_it_is_written_each_period() -> None:

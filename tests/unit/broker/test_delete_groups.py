@@ -203,7 +203,7 @@ def test_what_is_said_of_kept_groups_is_limited_in_rate_and_length(capsys: pytes
         delete(here, "g")
         offset_delete(here, "g", *((name, 0) for name in names))
     lines = capsys.readouterr().err.splitlines()
-    assert Counter(line.split()[3] for line in lines) == {"group-kept": LINES_MAX, "offsets-kept": LINES_MAX}
+    assert Counter(line.split()[3] for line in lines) == {"group_kept": LINES_MAX, "offsets_kept": LINES_MAX}
     assert "edge.required.groups of kept-0, kept-1, kept-2 and 2 more names" in lines[-1]
 
 

@@ -498,7 +498,7 @@ def test_what_clients_make_the_log_say_is_limited_and_counted(capsys: pytest.Cap
     _taken(site, "10.0.0.1")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == LINES_MAX + 2
-    assert f"audit-summed of=connection-refused source=10.0.0.1 left_out={499 - LINES_MAX} " in lines[-2]
+    assert f"audit-summed of=connection_refused source=10.0.0.1 left_out={499 - LINES_MAX} " in lines[-2]
 
 
 def test_refused_connections_of_one_address_hide_none_of_another(capsys: pytest.CaptureFixture[str]) -> None:

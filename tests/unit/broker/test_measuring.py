@@ -78,4 +78,4 @@ async def test_a_card_that_cannot_be_measured_is_said_and_harms_nothing(
     running = Running(str(tmp_path / "d"), Full())
     await running.measure()
     assert running.store.group_commit.card is None
-    assert "card-not-measured" in capsys.readouterr().err
+    assert "sync_cost_not_measured" in capsys.readouterr().err

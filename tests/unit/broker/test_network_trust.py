@@ -68,7 +68,7 @@ def test_a_data_directory_of_an_older_version_is_served_with_a_warning(
         assert "edge.network.trusted" in refused(capsys, *new, "--set", "edge.network.trusted=false"), "and told so"
         with on_the_network(broker) as process:
             assert "open to anybody" in health(broker)
-            assert "warning edge-broker network-not-trusted" in process.log_tail()
+            assert "warning edge-broker network_not_trusted" in process.log_tail()
         with on_the_network(broker, "--set", "edge.network.trusted=true"):
             assert health(broker) == "ok\n"
 

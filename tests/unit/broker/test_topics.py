@@ -471,7 +471,7 @@ def test_a_topic_that_is_deleted_during_a_sync_is_no_lost_partition(capsys: pyte
     client.send(DELETE_TOPICS, by_name("t"))
     site.run_until_idle()
     assert len(client.answers()) == 2
-    assert "partition-offline" not in capsys.readouterr().err
+    assert "partition_offline" not in capsys.readouterr().err
 
 
 # retention
@@ -487,8 +487,8 @@ def test_retention_that_fails_is_written_down_and_costs_no_neighbour(capsys: pyt
     delete_expired(site.broker)
     assert len(logs[1].segments) == 1
     written = capsys.readouterr().err
-    assert "retention-failed topic=t partition=0" in written
-    assert "retention topic=t partition=1 segments=2" in written
+    assert "retention_failed topic=t partition=0" in written
+    assert "segments_expired topic=t partition=1 segments=2" in written
 
 
 # DescribeConfigs

@@ -522,7 +522,7 @@ async def test_a_state_that_another_mirror_has_written_meanwhile_is_not_overwrit
     run = Run(source, target)
     await run.until_safe(40)
     assert heads == sorted(heads)
-    assert "overtaken" in caplog.text
+    assert "mirror_fenced" in caplog.text
     assert run.offsets == list(range(40))
 
 
@@ -808,7 +808,7 @@ async def test_another_mirror_that_takes_over_is_let_write(caplog):
             taken.append(run.replicator.period._tasks)
             source.log += [record(o) for o in range(200, 260)]
             source.end = 260
-        return "overtaken" in caplog.text
+        return "mirror_fenced" in caplog.text
 
     await run.until(take_over)
     assert run.offsets == list(range(len(run.offsets)))
@@ -1094,7 +1094,7 @@ async def test_a_topic_made_anew_whose_id_is_told_late_is_mirrored_from_its_star
         return set(range(300)) <= set(run.offsets[100:])
 
     await run.until(made_anew)
-    assert caplog.text.count("topic_made_anew") == 1
+    assert caplog.text.count("topic_recreated") == 1
     assert run.ledger.written == []
     assert source.group[TP].topic_id == "b"
 
@@ -1133,11 +1133,11 @@ async def test_an_older_versions_position_that_nobody_can_prove_is_believed_once
     source.cut(100, [])
     with caplog.at_level("INFO"):
         await Run(source, target).until(lambda: source.group[TP].epoch is not None)
-        assert caplog.text.count("position_believed") == 1
+        assert caplog.text.count("position_accepted") == 1
         assert source.group[TP].epoch == (99, 5)
         source.cut(100, [record(o) for o in range(100, 130)])
         await mirrored(source, target, 130)
-    assert caplog.text.count("position_believed") == 1
+    assert caplog.text.count("position_accepted") == 1
     assert [timestamp for timestamp, _, value in target.got if len(value) == 10] == list(range(100, 130))
 
 
@@ -1205,11 +1205,11 @@ async def test_a_pattern_that_selects_no_topic_is_said_once_with_the_nearest(cap
         await Run(source, MemoryTarget(), config=replace(CONFIG, topics="logs|redings")).until(
             lambda: source.topics_asked > 3
         )
-        said = [record for record in caplog.records if record.msg == "no_topic_matches"]
+        said = [record for record in caplog.records if record.msg == "no_topic_matched"]
         assert [record.drupelet_fields["did_you_mean"] for record in said] == ["readings"]
         caplog.clear()
         await Run(source, MemoryTarget()).until(lambda: source.topics_asked > 6)
-    assert "no_topic_matches" not in caplog.text
+    assert "no_topic_matched" not in caplog.text
 
 
 async def test_a_mirror_that_has_never_written_tells_how_it_stands():

@@ -310,7 +310,7 @@ async def test_one_that_timed_out_is_told_as_that_and_sent_again(caplog, describ
     assert expired
     assert target.aborted
     assert [one.message for one in caplog.records if one.message == "transaction_timed_out"]
-    assert not [one for one in caplog.records if one.message == "overtaken"]
+    assert not [one for one in caplog.records if one.message == "mirror_fenced"]
 
 
 @pytest.mark.parametrize("describes", [True, False])
@@ -326,7 +326,7 @@ async def test_another_mirror_that_took_over_is_told_as_that(caplog, describes):
 
     target.fail = fail
     run = run_of(source, target)
-    await run.until(lambda: any(one.message == "overtaken" for one in caplog.records))
+    await run.until(lambda: any(one.message == "mirror_fenced" for one in caplog.records))
     assert not [one for one in caplog.records if one.message == "transaction_timed_out"]
     assert target.committed == list(range(len(target.committed)))
 

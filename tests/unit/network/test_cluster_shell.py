@@ -186,14 +186,16 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends(
     shell._broker.store = SimpleNamespace(fs=fs, data_dir="/data")
 
     for number in range(LINES_MAX + 5):
-        shell._log.line("warning", "entries-not-taken", number=number)
+        shell._log.line("warning", "ledger_entries_not_accepted", number=number)
 
     async def close() -> None:
         shell._loop = asyncio.get_running_loop()
         await shell.close()
 
     asyncio.run(close())
-    assert "lines_summed of=entries-not-taken left_out=5 " in capsys.readouterr().err, "no count waits for a line"
+    assert "lines_summed of=ledger_entries_not_accepted left_out=5 " in capsys.readouterr().err, (
+        "no count waits for a line"
+    )
     assert told == ["Expired", "ticks end", "links end", "session ends", "/data/zookeeper-session goes"]
 
 

@@ -99,7 +99,7 @@ def test_a_denied_certificate_is_out_at_once_also_where_it_is_idle(board: Board)
     log = board.broker.log_tail(200)
     assert 'connection_denied principal="User:CN=pump"' in log
     assert "deny_list_read entries=1 ended=1" in log
-    wait_until(lambda: "handshake-failed" in board.broker.log_tail(200), SOON_S, board.broker.log_tail)
+    wait_until(lambda: "handshake_failed" in board.broker.log_tail(200), SOON_S, board.broker.log_tail)
     assert "line 1 of edge.deny.list.file denies the certificate of serial=" in board.broker.log_tail(200)
 
 

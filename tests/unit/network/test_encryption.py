@@ -23,4 +23,4 @@ def test_log_and_health_say_that_clients_are_told_another_host_than_the_certific
         told = "ok, but clients of listener CLIENT use 127.0.0.1, which its certificate does not name"
         wait_until(lambda: health().startswith(told), 20, health)
         assert health().count("subjectAltName=IP:127.0.0.1") == 1
-        assert "warning edge-broker certificate text" in broker.log_path.read_text()
+        assert "warning edge-broker certificate_problem_noted text" in broker.log_path.read_text()

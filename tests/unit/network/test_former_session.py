@@ -57,12 +57,12 @@ def test_a_damaged_file_is_said_and_costs_nothing(
 ) -> None:
     (tmp_path / FILE).write_bytes(data)
     assert read_session(Disk(), str(tmp_path)) is None
-    assert "former-session-unknown" in capsys.readouterr().err
+    assert "previous_session_unknown" in capsys.readouterr().err
 
 
 def test_a_disk_that_takes_nothing_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_session(Disk(), str(tmp_path / "away"), SESSION)
-    assert "session-not-kept" in capsys.readouterr().err
+    assert "session_not_stored" in capsys.readouterr().err
 
 
 def test_a_copy_is_another_place_and_a_directory_that_was_moved_is_not(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_an_ensemble_that_does_not_answer_is_one_line_and_changes_no_logger(
     before = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
     end_session(f"127.0.0.1:{free_port()}", 2000, SESSION)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "former-session-not-ended" in line
+    assert "previous_session_not_ended" in line
     assert not [record for record in caplog.records if "Connection" in record.getMessage()]
     assert {name: one.level for name, one in _loggers().items() if one.level != before.get(name, 0)} == {}
 

@@ -102,7 +102,7 @@ def test_a_step_is_made_in_the_worker_and_its_end_told(capsys: pytest.CaptureFix
     site.handshakes.end(cast(TlsTransport, transport))
     site.handshakes.end(cast(TlsTransport, transport), "said again")
     assert (site.handshakes.complete, site.handshakes.failed) == (1, 0)
-    assert "handshake-broke" in capsys.readouterr().err
+    assert "handshake_step_failed" in capsys.readouterr().err
 
 
 def test_a_client_too_many_is_refused_before_anything_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_a_client_too_many_is_refused_before_anything_is_computed(capsys: pytest
     site.bound = "max.connections=5"
     site.begin()
     assert len(site.handshakes) == 0
-    assert "connection-refused" in capsys.readouterr().err
+    assert "connection_refused" in capsys.readouterr().err
 
 
 def test_a_stop_ends_all() -> None:

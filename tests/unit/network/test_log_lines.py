@@ -32,11 +32,11 @@ def said(capsys: pytest.CaptureFixture[str], event: str) -> list[str]:
 def test_a_flood_is_summed_at_the_window_s_end_though_nothing_else_comes(
     loop: Loop, log: LimitedLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flood(log, "cluster-step-failed", 100)
-    assert len(said(capsys, "cluster-step-failed")) == LINES_MAX
+    flood(log, "cluster_step_failed", 100)
+    assert len(said(capsys, "cluster_step_failed")) == LINES_MAX
     loop.advance(WINDOW_MS)
     (line,) = said(capsys, "lines_summed")
-    assert f"of=cluster-step-failed left_out={100 - LINES_MAX} seconds=10.0" in line
+    assert f"of=cluster_step_failed left_out={100 - LINES_MAX} seconds=10.0" in line
     assert " error " in line, "as its lines"
     loop.advance(10 * WINDOW_MS)
     assert not said(capsys, "lines_summed")
@@ -46,7 +46,7 @@ def test_a_flood_is_summed_at_the_window_s_end_though_nothing_else_comes(
 def test_what_was_written_whole_needs_no_sum(
     loop: Loop, log: LimitedLog, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flood(log, "replica-link", lines)
+    flood(log, "replica_link", lines)
     loop.advance(WINDOW_MS)
     assert len(capsys.readouterr().err.splitlines()) == lines
 

@@ -45,7 +45,7 @@ class World:
     def register(self, epoch: int, *endpoints: tuple[str, str]) -> None:
         self.registrations[2] = Registration(2, epoch, "disk-2", None, endpoints)
 
-    def received(self, message: object, now_ms: float) -> None:
+    def message_received(self, message: object, now_ms: float) -> None:
         self.calls.append((message, now_ms))
 
     def connected_to(self, broker: int, now_ms: float) -> None:

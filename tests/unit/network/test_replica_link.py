@@ -335,7 +335,7 @@ async def test_of_the_two_links_one_says_what_becomes_of_connections_and_both_sa
     await turns(10)
     link.close()
     said = capsys.readouterr().err
-    assert (here.heard, "closed" in said, "asking-link-failed" in said) == (["refused"], False, True)
+    assert (here.heard, "closed" in said, "request_link_failed" in said) == (["refused"], False, True)
 
 
 class Openings:

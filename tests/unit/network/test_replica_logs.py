@@ -134,5 +134,5 @@ def test_work_in_files_ends_in_one_callback(world: World, capsys: pytest.Capture
         else:
             job.then(result)
     assert world.calls == [7, "failed"]
-    assert 'cluster-work-failed what="a job"' in capsys.readouterr().err
+    assert 'cluster_job_failed what="a job"' in capsys.readouterr().err
     assert isinstance(world.logs.log, LimitedLog)

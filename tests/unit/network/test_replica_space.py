@@ -59,7 +59,7 @@ def test_a_full_disk_stops_ordinary_replicas_until_it_has_room(
     assert world.look() == (False, False)
     assert (world.space.full, world.hurried) == (False, [P, P])
     events = [line.split()[3] for line in capsys.readouterr().err.splitlines()]
-    assert events == ["replicas-keep-out", "replicas-follow-again"], "each change is logged once"
+    assert events == ["replicas_blocked", "replicas_unblocked"], "each change is logged once"
 
 
 def test_a_leader_on_a_full_disk_is_no_follower_that_takes_nothing(world: World) -> None:

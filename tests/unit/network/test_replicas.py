@@ -45,7 +45,7 @@ from tests.unit.storage.test_replica import of_leader
 P = PartitionId("t", 0)
 TOPIC_ID = id_text(UUID(int=5))
 TOPIC = Topic(TOPIC_ID, ((1, 2), (1, 2)), {})
-EVENTS = ("partition-offline", "partition-still-offline", "partition-back")
+EVENTS = ("partition_offline", "partition_still_offline", "partition_online")
 FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
 
 

@@ -72,4 +72,4 @@ def test_without_such_instructions_chacha_is_taken_of_clients_that_put_aes_first
     found = {made.cipher(version) for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)}
     aes = {"ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_AES_256_GCM_SHA384"}
     assert found == ({"ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_CHACHA20_POLY1305_SHA256"} if chacha else aes)
-    assert ("tls-suites" in made.broker.log_path.read_text()) is chacha
+    assert ("cipher_suites_chosen" in made.broker.log_path.read_text()) is chacha

@@ -104,7 +104,7 @@ class FollowerJobs:
         if not hold(log):
             self._logs.call_later(BUSY_S, self._append, partition, replica, records, offset)
             return
-        log_line("info", "begins-amid-a-batch", topic=log.topic, partition=log.partition, log_start_offset=offset)
+        log_line("info", "log_started_within_batch", topic=log.topic, partition=log.partition, log_start_offset=offset)
 
         def log_reset(fresh: PartitionLog) -> Outcome:
             resume_as(log, fresh)
@@ -172,7 +172,7 @@ class FollowerJobs:
     def _pause_fetches(self, partition: PartitionId, replica: Replica, error: Exception) -> None:
         """Fetch a leader's records again later that cannot be appended, or that find no space."""
         log = replica.log
-        self._logs.log.line("error", "replica-append-refused", topic=log.topic, partition=log.partition, error=error)
+        self._logs.log.line("error", "replica_append_refused", topic=log.topic, partition=log.partition, error=error)
         replica.pauses = True
         if isinstance(error, Refusal) and error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._space.full:
             self._broker.space.look_soon()

@@ -120,7 +120,7 @@ class ReplicaLogs:
             return Reply(None)
 
         def cannot(error: Exception) -> Outcome:
-            self.log.line("error", "cluster-work-failed", what=what, error=error)
+            self.log.line("error", "cluster_job_failed", what=what, error=error)
             failed(error)
             return Reply(None)
 

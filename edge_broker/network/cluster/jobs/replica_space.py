@@ -51,9 +51,9 @@ class ReplicaSpace:
                 replica.full = full
                 self._member.tick_until_calm(PartitionId(log.topic, log.partition))
         if full:
-            log_line("warning", "replicas-keep-out", reason="the disk is full", followed=self.kept_out)
+            log_line("warning", "replicas_blocked", reason="the disk is full", followed=self.kept_out)
         else:
-            log_line("info", "replicas-follow-again", reason="there is room")
+            log_line("info", "replicas_unblocked", reason="there is room")
 
     def _look_at_internal(self, *, full: bool) -> None:
         status = self._broker.space.status

@@ -69,7 +69,7 @@ class TopicJobs:
         )
         if note not in notes:
             notes.append(note)
-            log_line("error", "no-replica", topic=name, text=note)
+            log_line("error", "replica_obstructed", topic=name, text=note)
         self._turn(lambda now_ms: self._member.log_obstructed(*effect, now_ms))
 
     def _queue(self, name: str, work: Work) -> None:
@@ -202,7 +202,7 @@ class TopicJobs:
 
         def topic_removed(failures: Mapping[str, str]) -> None:
             for reason in failures.values():
-                log_line("error", "topic-not-removed", topic=name, error=reason)
+                log_line("error", "topic_not_removed", topic=name, error=reason)
                 self._logs.call_later(RETRY_S, self.remove, effect)
             over()
 

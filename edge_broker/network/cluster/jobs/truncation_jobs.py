@@ -117,20 +117,22 @@ class TruncationJobs:
         if replica is None or entered is None:
             return
         log = replica.log
-        log_line("warning", "truncates", topic=log.topic, partition=log.partition, log_end_offset=effect.end_offset)
+        log_line(
+            "warning", "truncation_started", topic=log.topic, partition=log.partition, log_end_offset=effect.end_offset
+        )
         self._cut(effect.partition, log, partial(truncate, self._broker.store, log, entered, self._broker.time.now()))
 
     def start_anew(self, effect: StartAnew) -> None:
         """Reset a log to the leader's log start offset."""
-        self._remake(effect, "starts-anew", start_anew, log_start_offset=effect.start_offset)
+        self._remake(effect, "log_reset_started", start_anew, log_start_offset=effect.start_offset)
 
     def cut_damage(self, effect: CutDamage) -> None:
         """Truncate a log before its first corrupt batch."""
-        self._remake(effect, "cuts-damage", cut_damage)
+        self._remake(effect, "corruption_truncation_started", cut_damage)
 
     def pass_over(self, effect: PassOver) -> None:
         """Skip a range that no replica has."""
-        self._remake(effect, "passes-over-lost", pass_over, up_to=effect.end_offset)
+        self._remake(effect, "lost_range_skip_started", pass_over, up_to=effect.end_offset)
 
     def _remake(
         self, effect: StartAnew | CutDamage | PassOver, event: str, make: Callable[..., PartitionLog], **facts: object
@@ -204,14 +206,14 @@ class TruncationJobs:
                 replica.led_from = None
                 self._dispatcher.is_back(log)
                 for note in found.notes:
-                    log_line("warning", "reopened", note=note)
+                    log_line("warning", "reopening_noted", note=note)
                 ends = {"log_end_offset": log.log_end_offset, "before": before}
-                log_line("warning", "partition-back", **where, **ends, fault=fault)
+                log_line("warning", "partition_online", **where, **ends, fault=fault)
             over()
             return Reply(None)
 
         def reopening_refused(error: Exception) -> Outcome:
-            log_line("warning", "partition-still-offline", **where, error=error)
+            log_line("warning", "partition_still_offline", **where, error=error)
             over()
             return Reply(None)
 

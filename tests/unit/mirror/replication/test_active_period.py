@@ -76,4 +76,4 @@ async def test_a_stop_waits_for_acknowledgements_within_the_stop_timeout(in_flig
         await period.finish()
         assert period.sender.stopping
         await period.end()
-    assert ("stop_without_ack" in caplog.text) == in_flight
+    assert ("stopped_without_ack" in caplog.text) == in_flight

@@ -117,7 +117,7 @@ async def test_streams_have_the_settings_of_their_topic():
     assert readings.codec != logs.codec == 0
 
 
-@pytest.mark.parametrize(("topics", "event"), [({}, "topic_gone"), ({"readings": "b"}, "topic_made_anew")])
+@pytest.mark.parametrize(("topics", "event"), [({}, "topic_gone"), ({"readings": "b"}, "topic_recreated")])
 async def test_a_topic_that_is_gone_or_another_one_is_dropped(topics, event, caplog):
     setup = Setup(Source(readings="a"))
     await setup.registry.discover()
@@ -220,9 +220,9 @@ async def test_that_no_topic_is_selected_is_logged_once_until_there_is_one(caplo
     with caplog.at_level("WARNING"):
         for _ in range(2):
             await setup.registry.discover()
-        assert caplog.text.count("no_topic_matches") == 1
+        assert caplog.text.count("no_topic_matched") == 1
         setup.source.ids = {"readings": "a"}
         await setup.registry.discover()
         setup.source.ids = {"redings": "a"}
         await setup.registry.discover()
-    assert caplog.text.count("no_topic_matches") == 2
+    assert caplog.text.count("no_topic_matched") == 2
