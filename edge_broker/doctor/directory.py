@@ -38,7 +38,7 @@ from edge_broker.storage.segment.open_file_cache import OpenFiles
 from edge_broker.storage.segment.segment import Segment
 
 HEAD = b"drupelet "
-OWN_FILES = {"store", "leader-epoch", "producer-ids", "secured", "age", "registrations", "kept-states"}
+OWN_FILES = {"store", "leader-epoch", "producer-ids", "secured", "age", "registrations", "kept-states", "disk-was-full"}
 LOOKS = 100
 T = TypeVar("T")
 _position = attrgetter("position")

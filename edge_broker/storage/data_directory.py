@@ -15,6 +15,7 @@
 | `registrations` | in a cluster: the identity of this disk, see metadata/broker_registrations.py |
 | `cluster-copy` | in a cluster: what ZooKeeper alone has of the topics, see metadata/cluster_copy.py |
 | `kept-states` | in a cluster: the state of each partition by which this disk acts, see metadata/kept_states.py |
+| `disk-was-full` | in a cluster: the disk was full a moment ago, see maintenance/full_disk_marker.py |
 | `zookeeper-session` | in a cluster: see network/cluster/previous_session.py |
 | `clean-shutdown` | written last at a clean stop, removed first at a start |
 | `last-recovery` | the findings of the last start that had any |

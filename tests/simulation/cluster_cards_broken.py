@@ -1,6 +1,7 @@
 """Rules about full cards with changes of leader, and with internal topics, each broken on purpose.
 
-SEEDS_OF_CARDS has a seed that finds each. `grant_at_once` has its own, in test_cluster_cards.py.
+SEEDS_OF_CARDS has a seed that finds each. `grant_at_once` and `begin_anew_with_each_registration` have their own, in
+test_cluster_cards.py.
 
 Does not contain: rules under one leader (cluster_broken.py).
 """
@@ -18,6 +19,8 @@ from edge_broker.cluster.partition.room import ROOM_KEPT_MS, has_kept_room
 from edge_broker.cluster.state.cluster_state import InSyncReplica
 from edge_broker.network.cluster.jobs import replica_space
 from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.maintenance.full_disk_marker import FullDiskMarker
 
 
 def believe_this_leader_alone(follower: Follower | None, now_ms: float) -> bool:
@@ -44,6 +47,10 @@ def take_records_on_every_disk(self: ReplicaSpace, *, full: bool) -> None:
     """Never report that an internal topic found no space."""
 
 
+def remember_nothing(self: FullDiskMarker, now: Now, *, is_full: bool) -> None:
+    """Make no marker of a full disk."""
+
+
 def decide_as_it_comes(self: Partition, to: int) -> bool:
     """Go by the replica's last fetch, which may be older than its full disk, and never look again."""
     return knows_no_full_disk(self, to) and self.hand_over(to)
@@ -64,7 +71,7 @@ _follower, _make_way = Leading._follower, Partition._make_way
 BROKEN_CARDS: dict[str, tuple[Any, str, Any]] = {
     "a leader knows of full disks what it saw itself": (lead_transfer, "has_kept_room", believe_this_leader_alone),
     "a request is checked as it comes alone": (Partition, "hand_over_on_request", decide_as_it_comes),
-    "a restart hides that a disk was full": (Leading, "_follower", begin_anew_with_each_registration),
+    "a restarted board forgets that its disk was full": (FullDiskMarker, "update", remember_nothing),
     "a board without a byte left leads on with an internal topic": (
         Partition,
         "_make_way",
@@ -77,7 +84,7 @@ BROKEN_CARDS: dict[str, tuple[Any, str, Any]] = {
 SEEDS_OF_CARDS = {
     "a leader knows of full disks what it saw itself": 0,
     "a request is checked as it comes alone": 32,
-    "a restart hides that a disk was full": 3,
+    "a restarted board forgets that its disk was full": 60000049,
     "a board without a byte left leads on with an internal topic": 1,
     "an internal topic takes records on every disk": 1,
     "an internal topic keeps out for good": 1,

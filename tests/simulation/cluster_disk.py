@@ -300,6 +300,36 @@ class Entry(NamedTuple):
     topic_id: str
 
 
+class MarkerFiles:
+    """The names of a data directory's markers: each call is on the disk at once, and loses nothing."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+
+    def exists(self, path: str) -> bool:
+        return path in self._paths
+
+    def create(self, path: str) -> MarkerFiles:
+        self._paths.add(path)
+        return self
+
+    def rename(self, old: str, new: str) -> None:
+        self._paths.remove(old)
+        self._paths.add(new)
+
+    def remove(self, path: str) -> None:
+        self._paths.remove(path)
+
+    def write(self, data: bytes, position: int) -> int:
+        return len(data)
+
+    def datasync(self) -> None:
+        """A marker counts by its name."""
+
+    def sync_directory(self, path: str) -> None:
+        """Its names are on the disk already."""
+
+
 class Disk:
     """A board's card."""
 
@@ -311,6 +341,7 @@ class Disk:
         self._filled = False
         self.logs: dict[tuple[PartitionId, str], SimLog] = {}
         self.journal: list[Entry] = []
+        self.marker_files = MarkerFiles()
 
     def start(self) -> None:
         """A process begins on it."""

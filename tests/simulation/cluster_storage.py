@@ -598,6 +598,10 @@ class RealDisk:
     def values(self) -> set[int]:
         return {record.value for log in self.logs.values() for record in log.records}
 
+    @property
+    def marker_files(self) -> SimulatedDisk:
+        return self.disk
+
     # what happens to it
 
     def start(self) -> None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from edge_broker.cluster import effects
 from edge_broker.cluster.controller import place_topic
@@ -18,15 +18,19 @@ from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.inter_broker_messages import Message, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.partition.partition import LEADS, Partition, Settings
-from edge_broker.cluster.state.cluster_state import Identity, PartitionId, PartitionState
+from edge_broker.cluster.partition.room import ROOM_KEPT_MS
+from edge_broker.cluster.state.cluster_state import NEVER_FULL_MS, Identity, PartitionId, PartitionState
 from edge_broker.cluster.znodes.ownership import Users
 from edge_broker.cluster.znodes.znode_codec import decode_state, decode_topic, state_path, topic_path
 from edge_broker.cluster.znodes.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
 from edge_broker.errors import ErrorCode, StorageFault
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.maintenance.full_disk_marker import FullDiskMarker
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 from edge_broker.testing.disk import PowerLoss
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Client, Ensemble, Put, Step, name_of
+from edge_broker.thread_checks import running_in
 from tests.simulation.cluster_checks import Checks, Where
 from tests.simulation.cluster_disk import Disk, SimLog
 from tests.simulation.cluster_room import InternalRoom
@@ -117,7 +121,10 @@ class Process:
         disk = board.disk
         disk.start()
         cluster = CLUSTER if disk.epochs else ""
-        identity = Identity(board.number, disk.directory, disk.epochs, cluster)
+        marker_files: Any = disk.marker_files
+        self._full_disk_marker = FullDiskMarker(marker_files, "/data", ROOM_KEPT_MS)
+        full_ms = self.now_ms if self._full_disk_marker.was_full else NEVER_FULL_MS
+        identity = Identity(board.number, disk.directory, disk.epochs, cluster, full_ms)
         self.member = ClusterMember(
             identity,
             self.world.settings,
@@ -175,6 +182,10 @@ class Process:
 
     def _look_at_room(self) -> None:
         """As the product does, which says so to the member."""
+        with running_in("files"):
+            self._full_disk_marker.update(
+                Now(0, int(self.now_ms), trusted=True, boot_id=""), is_full=self.board.disk.is_full
+            )
         self.room.look()
         full = {partition: found.log.full for partition, found in self.member.partitions.items()}
         if full == self._full:

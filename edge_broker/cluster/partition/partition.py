@@ -208,7 +208,7 @@ class Partition:
         self._gone_version = -1  # the state whose leader was seen to be gone, and when
         self._gone_ms = 0.0
         self._transfer = LeadTransfer(member)
-        self._full_ms = float("-inf")  # when this disk was seen full last
+        self._full_ms = member.identity.full_ms  # when this disk was seen full last
         self._leaves = False
         self._log_id = LogId(topic.topic_id, partition.partition)
         self._objected_to = ""  # the kept state of the last objection that was reported

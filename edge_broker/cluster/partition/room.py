@@ -13,6 +13,8 @@
 
 A follower reports in each fetch whether its disk is full, and whether it was within ROOM_KEPT_MS (`is_full`,
 `was_full`, inter_broker_messages.py). A leader's own memory would not do: it ends with the leader epoch, and a fetch may be lost.
+A follower's memory ends with its process: a marker on its disk has the next one count it as full at the start
+(storage/maintenance/full_disk_marker.py).
 A follower that has not fetched in this leader epoch has room until it counts as slow, as it may be about to fetch. It
 removes what its leader removed, whole segments of its own, and so gets room. How much it lacks is not known: a step is
 a part of what it holds. Nothing is evicted by one fetch alone: it may be late, or come twice.

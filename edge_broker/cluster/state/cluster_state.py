@@ -128,16 +128,21 @@ class Topic(NamedTuple):
         return min(self.min_in_sync, len(self.replicas[partition]))
 
 
+NEVER_FULL_MS = float("-inf")
+
+
 class Identity(NamedTuple):
     """This broker and its disk: what the data directory has kept of its registrations, the one of now last.
 
-    `cluster` is the id of the cluster that the disk belongs to, "": of none yet.
+    `cluster` is the id of the cluster that the disk belongs to, "": of none yet. `full_ms` is when the disk counts as
+    full last, as the broker starts: the start if it was full a moment before, by the clock of the member.
     """
 
     broker: int
     directory: str
     epochs: tuple[int, ...] = ()
     cluster: str = ""
+    full_ms: float = NEVER_FULL_MS
 
     @property
     def replica(self) -> InSyncReplica:

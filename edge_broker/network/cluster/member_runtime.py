@@ -42,13 +42,14 @@ from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.inter_broker_messages import EntriesTaken
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.partition.partition import LEADS
-from edge_broker.cluster.state.cluster_state import Identity, PartitionId
+from edge_broker.cluster.state.cluster_state import NEVER_FULL_MS, Identity, PartitionId
 from edge_broker.cluster.znodes.ownership import Users, digest_identity
 from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired
 from edge_broker.configuration.listeners import inter_broker_listener
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network.cluster.ensemble_watch import EnsembleWatch
 from edge_broker.network.cluster.jobs.replica_jobs import ReplicaJobs
+from edge_broker.network.cluster.jobs.replica_space import mark_full_disk
 from edge_broker.network.cluster.link_table import LinkTable
 from edge_broker.network.cluster.member_credentials import (
     check_nothing_is_secured,
@@ -133,7 +134,8 @@ class ClusterShell:
         self._broker, self._dispatcher, self._loop, self._stop = broker, dispatcher, loop, stop
         listener = inter_broker_listener(config, list(broker.listeners.values()))
         kept = store.directory.registrations
-        identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
+        full_ms = self._now_ms() if mark_full_disk(broker, loop).was_full else NEVER_FULL_MS
+        identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster, full_ms)
         endpoints = tuple((each.name, endpoint_text(*each.advertised)) for each in broker.listeners.values())
         rack = config.text("broker.rack") or None
         self._credentials = credentials(config)

@@ -11,6 +11,7 @@ at when the disk is low or a topic has a budget.
 | other boards' disks are full, and too few replicas have room | a step of what is led here is evicted for them |
 | not enough could go | `refusing`, or the topic is in `full_topics` |
 | stage 3 would begin, and other boards have room for what is led here | `tight`: nothing of stage 3 goes for the disk |
+| in a cluster: either of the two, or neither for a minute | full_disk_marker.py makes or removes the marker |
 
 Contains: from logs to the plan's views and from its steps to removals. Does not contain: the order of what goes
 (retention/eviction_plan.py), the order of acts in a removal (retention/segment_removal.py), clocks.
@@ -54,6 +55,7 @@ from edge_broker.thread_checks import runs_in
 if TYPE_CHECKING:
     from edge_broker.storage.log.partition_log import PartitionLog
     from edge_broker.storage.log_store import LogStore
+    from edge_broker.storage.maintenance.full_disk_marker import FullDiskMarker
     from edge_broker.storage.topic import Topic
 
 Passed: TypeAlias = Mapping[tuple[str, int], int]
@@ -93,7 +95,10 @@ class LossCount(NamedTuple):
 
 
 class DiskWatch:
-    """Looks at one store's disk; all methods for the worker `files`, the attributes for anybody to read."""
+    """Looks at one store's disk; all methods for the worker `files`, the attributes for anybody to read.
+
+    `full_disk_marker` is set in a cluster, before the first look.
+    """
 
     def __init__(self, store: LogStore, low_bytes: int = -1, min_bytes: int = -1) -> None:
         self._store = store
@@ -108,6 +113,7 @@ class DiskWatch:
         self.lost: dict[str, LossCount] = {}  # by topic; entries are replaced
         self._led: Collection[PartitionLog] | None = None
         self._for_others_age_ms = -FOR_OTHERS_MS
+        self.full_disk_marker: FullDiskMarker | None = None
 
     def check(
         self,
@@ -141,6 +147,8 @@ class DiskWatch:
             free = self._free()
             self._refusing = refuses(free, marks, self._refusing)
             self._tight = self._is_tight(free, marks, spares=spares)
+            if self.full_disk_marker is not None:
+                self.full_disk_marker.update(now, is_full=self._refusing or self._tight)
             self._set_aside()
         except OSError as error:
             raise fault_of(error, self._store.data_dir, 0) from error

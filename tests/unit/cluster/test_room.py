@@ -12,7 +12,7 @@ from edge_broker.cluster.partition.room import KNOWN_MS, ROOM_KEPT_MS, room_offs
 from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionState, Registration, Topic
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import SimLog
-from tests.support.partition_replica import ME, PARTITION, B, C, MembersAround, records_written, replica_of
+from tests.support.partition_replica import ME, PARTITION, TOPIC, B, C, MembersAround, records_written, replica_of
 
 TWO = Topic("id", ((1, 2, 3),), {"min.insync.replicas": "2"})
 
@@ -154,6 +154,19 @@ def test_a_follower_reports_that_its_disk_was_full_to_whoever_leads_until_it_has
     made.take_in(PartitionState(3, 6, (ME, B, C)), 2)
     assert last_fetch(made, around).was_full, "board 3 has heard of nothing in epoch 6"
     around.now_ms += ROOM_KEPT_MS - 1
+    assert last_fetch(made, around).was_full
+    around.now_ms += 1
+    assert not last_fetch(made, around).was_full
+
+
+def test_a_follower_whose_disk_was_full_before_the_start_reports_so_for_a_minute() -> None:
+    around = MembersAround()
+    around.identity = around.identity._replace(full_ms=around.now_ms)
+    around.now_ms += 10.0
+    made = Partition(PARTITION, TOPIC, SimLog(), around, around.ask)
+    made.take_in(PartitionState(2, 5, (ME, B, C)), 1)
+    assert last_fetch(made, around).was_full
+    around.now_ms += ROOM_KEPT_MS - 11
     assert last_fetch(made, around).was_full
     around.now_ms += 1
     assert not last_fetch(made, around).was_full

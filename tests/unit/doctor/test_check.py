@@ -14,10 +14,12 @@ from edge_broker.doctor.findings import Findings
 from edge_broker.output import Progress
 from edge_broker.storage.files.atomic_files import encode_state
 from edge_broker.storage.files.filesystem import Disk, File, ReadOnlyDisk
+from edge_broker.storage.maintenance.full_disk_marker import FILE as MARKER
+from edge_broker.storage.maintenance.full_disk_marker import FullDiskMarker
 from edge_broker.storage.recovery.recovery_checkpoint import FILES, Position, PositionsFiles
 from tests.support.doctor_data.damages import ANY, DAMAGES, log
 from tests.support.doctor_data.directory import fill_directory, flip, names
-from tests.support.storage import fill, open_store
+from tests.support.storage import NOW, fill, open_store
 
 
 @pytest.mark.leaves(".")  # each case says which
@@ -94,6 +96,13 @@ def test_stray_names_are_noted_and_no_damage(run, data):
     assert ran.status == 0
     noted = {Path(row["file"]).relative_to(data).as_posix() for row in ran.rows if row["kind"] == "note"}
     assert noted == {"notes.txt", "t-0/notes.txt", "gone-0"}
+
+
+def test_the_marker_of_a_full_disk_is_the_brokers_own_file(run, data):
+    FullDiskMarker(Disk(), str(data), 60_000).update(NOW, is_full=True)
+    ran = run("log", "check", "--json", "--data-dir", data)
+    assert (ran.status, (data / MARKER).exists()) == (0, True)
+    assert [row for row in ran.rows if row["kind"] == "note"] == []
 
 
 @pytest.mark.leaves("the CRC of a record batch does not match its bytes")

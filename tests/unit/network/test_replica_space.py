@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edge_broker.cluster.state.cluster_state import PartitionId
-from edge_broker.network.cluster.jobs.replica_space import INTERNAL_ROOM_BYTES, ReplicaSpace
+from edge_broker.network.cluster.jobs.replica_space import INTERNAL_ROOM_BYTES, ReplicaSpace, mark_full_disk
+from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
+from edge_broker.testing.disk import SimulatedDisk
 
 P, INTERNAL = PartitionId("t", 0), PartitionId(OFFSETS_TOPIC, 0)
 
@@ -60,6 +64,35 @@ def test_a_full_disk_stops_ordinary_replicas_until_it_has_room(
     assert (world.space.full, world.hurried) == (False, [P, P])
     events = [line.split()[3] for line in capsys.readouterr().err.splitlines()]
     assert events == ["replicas_blocked", "replicas_unblocked"], "each change is logged once"
+
+
+def test_a_marker_of_a_full_disk_that_cannot_be_made_is_logged_once_on_the_loop(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk, calls = SimulatedDisk(1), list[Callable[[], None]]()
+    disk.make_directory("/data")
+    watch = SimpleNamespace(full_disk_marker=None)
+    store = SimpleNamespace(fs=disk, data_dir="/data")
+    broker: Any = SimpleNamespace(store=store, space=SimpleNamespace(watch=watch))
+    loop: Any = SimpleNamespace(call_soon_threadsafe=calls.append)
+    marker = mark_full_disk(broker, loop)
+    assert (watch.full_disk_marker, marker.was_full) == (marker, False)
+
+    def no_space(step: str, path: str, _size: int) -> None:
+        if step == "create":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    disk.fault = no_space
+    for age_ms in (0, 1000):
+        marker.update(Now(0, age_ms, trusted=True, boot_id="boot"), is_full=True)
+    (call,) = calls
+    call()
+    logged = capsys.readouterr().err
+    assert "full_disk_marker_write_failed" in logged
+    assert "No space left on device" in logged
+    disk.fault = None
+    marker.update(Now(0, 2000, trusted=True, boot_id="boot"), is_full=True)
+    assert mark_full_disk(broker, loop).was_full
 
 
 def test_a_leader_on_a_full_disk_is_no_follower_that_takes_nothing(world: World) -> None:

@@ -11,6 +11,8 @@ from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.files.filesystem import Space
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.maintenance.disk_watch import DiskWatch
+from edge_broker.storage.maintenance.full_disk_marker import FILE as MARKER
+from edge_broker.storage.maintenance.full_disk_marker import FullDiskMarker
 from edge_broker.storage.retention.eviction_plan import Marks
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
@@ -293,3 +295,21 @@ def test_the_lowest_priority_goes_for_other_boards_and_nothing_that_is_not_shown
     append(low, batch(bytes(900)))
     card.look(led=[low, high, kept], for_others={low: 50, high: 4, kept: 4})
     assert (low.log_start_offset, high.log_start_offset, kept.log_start_offset) == (low.high_watermark, 0, 0)
+
+
+@pytest.mark.parametrize("capacity_bytes", [15_000, 35_000])
+def test_a_look_makes_the_marker_of_a_full_disk_in_a_cluster_alone(card, capacity_bytes):
+    card.topic("t")
+    card.capacity = capacity_bytes
+    found = card.look(spares=True)
+    assert found.refusing or found.tight
+    assert not card.disk.exists(f"/data/{MARKER}")
+    card.watch.full_disk_marker = FullDiskMarker(card.disk, "/data", 60_000)
+    card.look(spares=True)
+    assert card.disk.exists(f"/data/{MARKER}")
+    card.capacity = 200_000
+    card.look(spares=True)
+    card.look(spares=True, now=time_at(NOW.wall_ms + 59_999))
+    assert card.disk.exists(f"/data/{MARKER}")
+    card.look(spares=True, now=time_at(NOW.wall_ms + 60_000))
+    assert not card.disk.exists(f"/data/{MARKER}")

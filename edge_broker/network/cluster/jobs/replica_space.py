@@ -5,6 +5,7 @@
 | is full or nearly full | take nothing, but those of internal topics |
 | had no byte left for a write of an internal topic | that replica takes nothing, until INTERNAL_ROOM_BYTES are free |
 | has room again | take records again |
+| was full a moment before the start (`mark_full_disk`) | lead on request only after a minute with room |
 
 Does not contain: what is evicted (storage/retention), which broker leads then (cluster/partition/room.py).
 """
@@ -12,20 +13,38 @@ Does not contain: what is evicted (storage/retention), which broker leads then (
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
+from edge_broker.cluster.partition.room import ROOM_KEPT_MS
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.network.log_lines import log_line
+from edge_broker.storage.maintenance.full_disk_marker import FullDiskMarker
 from edge_broker.storage.replica.replica_log import Replica
 
 if TYPE_CHECKING:
+    import asyncio
+
     from edge_broker.broker.broker import Broker
     from edge_broker.cluster.member import ClusterMember
     from edge_broker.storage.log.partition_log import PartitionLog
 
 FREE_SPACE = "free space on this disk; another board leads this partition if one has room"
+WRITE_FAILED = "full_disk_marker_write_failed"
 INTERNAL_ROOM_BYTES = 1 << 19  # free, from which a replica of an internal topic takes records again
+
+
+def mark_full_disk(broker: Broker, loop: asyncio.AbstractEventLoop) -> FullDiskMarker:
+    """Have the looks at the disk keep a marker on it while it is full, and for a while after that."""
+
+    def write_failed(error: OSError) -> None:
+        action = "make space; it is tried again every second"
+        loop.call_soon_threadsafe(partial(log_line, "warning", WRITE_FAILED, reason=error, action=action))
+
+    marker = FullDiskMarker(broker.store.fs, broker.store.data_dir, ROOM_KEPT_MS, write_failed)
+    broker.space.watch.full_disk_marker = marker
+    return marker
 
 
 class ReplicaSpace:
