@@ -54,7 +54,9 @@ def test_no_other_module_installs_packages():
 
 def test_the_first_boot_is_waited_for_before_anything_of_dpkg_is_looked_at():
     names = [task["name"] for task in yaml.safe_load((ANSIBLE / "roles/packages/tasks/main.yml").read_text())]
-    assert names.index("First boot") < names.index("What a power cut left")
+    assert names.index("Wait until apt and dpkg are free after the first boot") < names.index(
+        "Repair packages after a power loss"
+    )
 
 
 def test_no_task_registers_a_variable_that_a_role_has():

@@ -36,7 +36,7 @@ start* | restart*)
 esac
 """
 JOURNALCTL = "#!/bin/sh\necho org.apache.kafka.common.config.ConfigException: Invalid value\n"
-TASKS = ("Write the configuration",)
+TASKS = ("Write Kafka's configuration",)
 
 
 class Board:
@@ -52,7 +52,7 @@ class Board:
         for name, kept in (
             ("requirements", ()),
             ("configuration", TASKS),
-            ("jars", ("Make this version the current one",)),
+            ("jars", ("Make Kafka's version the current one",)),
         ):
             found = [task for task in yaml.safe_load((tasks / f"{name}.yml").read_text()) if task["name"] in kept]
             (tasks / f"{name}.yml").write_text(yaml.safe_dump(found))

@@ -153,6 +153,6 @@ def test_a_board_of_a_spark_cluster_that_is_away_holds_nobody_up(tmp_path):
 
 def test_the_broker_checks_its_configuration_before_the_former_file_is_replaced():
     tasks = yaml.safe_load((ANSIBLE / "roles/broker/tasks/drupelet.yml").read_text())
-    (task,) = [task for task in tasks if task["name"] == "Write the configuration"]
+    (task,) = [task for task in tasks if task["name"] == "Write the broker's configuration"]
     assert "edge-broker check --strict" in task["ansible.builtin.template"]["validate"]
     assert "Wait for the broker" in task["notify"]

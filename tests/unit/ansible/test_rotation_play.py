@@ -43,7 +43,7 @@ def test_one_word_ends_the_user_of_a_gateway_that_moved_and_was_not_seen(site):
     assert (
         "its service moved to pi-2 and was not seen there in this run: what still uses it is refused until pi-1" in said
     )
-    assert said.index("moved to pi-2") < said.index("TASK [broker : Make users and rights]")
+    assert said.index("moved to pi-2") < said.index("TASK [broker : Create users and ACLs]")
     assert site.users("pi-1") == {"admin"}
 
 
@@ -54,7 +54,7 @@ def test_what_the_word_locks_out_is_listed_before_it_happens(site, words):
     site.holds("pi-1", {"admin": SEEN})
     said = site.run("-e", "rotation=now", *words)
     line = "gateway-pi-1 of pi-1 ends at pi-2 now, and gateway-pi-1~2 has not logged in: what still uses it is refused"
-    assert said.index(line) < said.index("TASK [broker : Make users and rights]")
+    assert said.index(line) < said.index("TASK [broker : Create users and ACLs]")
     assert ("gateway-pi-1" in site.users("pi-2")) == bool(words)
 
 

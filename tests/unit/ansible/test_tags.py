@@ -13,24 +13,24 @@ from tests.support.runtimes import console_script
 
 ANSIBLE = Path(__file__).parents[3] / "ansible"
 ALWAYS = {
-    "Preflight",
-    "Boards that are still in the run",
-    "Onto the card",
-    "What rotation=now leaves out",
-    "Which brokers hold old log-ins",
-    "Use the new log-ins",
-    "Old log-ins",
-    "Old log-ins at mosquitto",
+    "Run the preflight rules against the inventory and the hosts",
+    "Record the boards that are still in the run",
+    "Sync the file systems of the boards",
+    "Show which hosts rotation=now leaves out",
+    "Find brokers that hold old credentials",
+    "Use the new credentials",
+    "Revoke old credentials at the brokers",
+    "Revoke old credentials at mosquitto",
 }
 PLAYS = {
-    "packages": {"Packages"},
-    "base": {"The boards themselves"},
-    "broker": {"Build the wheel", "Pack Apache Kafka's jars", "Brokers"},
-    "central": {"Pack Apache Kafka's jars", "The datacenter's Apache Kafka"},
-    "mosquitto": {"MQTT"},
-    "gateway": {"Build the wheel", "Gateways"},
-    "mirror": {"Build the wheel", "Mirrors"},
-    "spark": {"Build the wheel", "Pack Spark's Kafka connector", "Spark"},
+    "packages": {"Set up the sources of packages"},
+    "base": {"Configure the operating system of the boards"},
+    "broker": {"Build the wheel", "Pack Apache Kafka's jars", "Install the brokers"},
+    "central": {"Pack Apache Kafka's jars", "Install the datacenter's Apache Kafka"},
+    "mosquitto": {"Install mosquitto"},
+    "gateway": {"Build the wheel", "Install the gateways"},
+    "mirror": {"Build the wheel", "Install the mirrors"},
+    "spark": {"Build the wheel", "Pack Spark's Kafka connector", "Install Spark"},
 }
 
 
