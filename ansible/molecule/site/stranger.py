@@ -31,7 +31,7 @@ WORDS = (
 )
 GUESSES = ("admin", "kafka", "gateway", "mirror", "mirror-pi-1", "verify-pi-1")
 AT_ONCE = 4000
-KNOCK_S = 2.0  # of a port that nobody expects to be open
+KNOCK_S = 2.0  # of a port that is not expected to be open
 PATIENCE_S = 5.0
 METADATA, LIST_GROUPS, SASL_HANDSHAKE, SASL_AUTHENTICATE, API_VERSIONS, DESCRIBE_ACLS = 3, 16, 17, 36, 18, 29
 

@@ -52,7 +52,7 @@ metrics, strangers, strangers_as_before = (
 crowded, ports, system, room = host_checks.crowded_hosts, host_checks.ports, host_checks.system, host_checks.room
 HOST_CHECKS = (system, room, ports, access_checks.network, metrics, strangers)
 REMEDIES = {  # by ssh's own words
-    "REMOTE HOST IDENTIFICATION HAS CHANGED": "If it was set up anew: `ssh-keygen -R` with its address.",
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "If it was set up again: `ssh-keygen -R` with its address.",
     "Host key verification failed": "If you know that it is the host: log in once by ssh, or ssh-keyscan its address.",
     "Permission denied": "Is ansible_user right, and has that user your key?",
     "Could not resolve hostname": "Is ansible_host right?",
@@ -119,7 +119,7 @@ def check_reached(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 class ActionModule(ActionBase):
-    """What Ansible loads: `answers` names the variable with each host's answer; `names_alone` leaves all else out."""
+    """The action plugin: `answers` names the variable with each host's answer; `names_alone` checks names only."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -144,7 +144,7 @@ class ActionModule(ActionBase):
         result.update(changed=False)
         lines, noted = as_lines(found), as_lines(without_accepted(notes, hosts), keys=False)
         if found:
-            accept = f"What is right all the same goes by its word in brackets: -e preflight_accept={found[0].key}"
+            accept = f"To accept a finding, give its word in brackets: -e preflight_accept={found[0].key}"
             self._display.display("\n".join(["", *lines, accept]))
         if noted:
             self._display.display("\n".join(["", "What this run goes on without:", *noted] if not found else noted))

@@ -74,7 +74,7 @@ def clients(site: Any, lost: str) -> Iterator[str]:
 
 
 def remaining_steps(site: Any, lost: str) -> Iterator[str]:
-    """Yield what nobody but the operator can do."""
+    """Yield the steps that are left to the operator."""
     groups = {group for group, hosts in site.groups.items() if lost in hosts}
     user, target = site.text(lost, "mirror_target_username"), site.text(lost, "mirror_target")
     if user:

@@ -11,9 +11,8 @@ On the board nothing is written, not even a temporary file: it may be full. Noth
 asked for more than its /health and /metrics. What does not answer costs its own entry, which says why.
 
 Secrets are removed twice: on the board by what its own files say (values of keys that mean a secret, whole files of
-passwords, environments of processes), wherever a value shows, and here by what the inventory and its vault hold, which
-the board never gets to see. Values of fewer than SECRET_MIN characters are removed where a key names them, and nowhere
-else.
+passwords, environments of processes), at any place, and here by the inventory and its vault, which the board never
+sees. Values of fewer than SECRET_MIN characters are removed only after a key that names them.
 
 Run by Python 3.11 or newer; nothing beyond the standard library may be imported.
 """
@@ -149,7 +148,7 @@ def forms(secret: str) -> set[str]:
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:
-    """The text without what a key names as a secret, and without these secrets wherever they stand."""
+    """Return the text without values of keys that mean a secret, and without these secrets at any place."""
     known = {
         form for secret in secrets if len(secret) >= SECRET_MIN for form in forms(secret) if len(form) >= SECRET_MIN
     }
@@ -175,7 +174,7 @@ def leaves(key: str, value: object) -> Iterator[str]:
 
 
 def secrets_here() -> set[str]:
-    """What this board's own files and services hold of secrets."""
+    """Return the secrets in this board's own files and services."""
     found: set[str] = set()
     for path in named_files():
         lines = (line.strip() for line in read(path).splitlines()[:NAMED_LINES_MAX])
@@ -200,7 +199,7 @@ def secrets_here() -> set[str]:
 
 
 def named_files() -> set[Path]:
-    """The files with a secret that the board's configuration names, wherever they lie."""
+    """Return the files with a secret that the board's configuration names, in any folder."""
     found = set[Path]()
     for path in files(KEYED_FILES):
         text = read(path)
@@ -236,7 +235,7 @@ def read(path: Path) -> str:
 
 
 def run(*command: str, patience_s: float = PATIENCE_S) -> str:
-    """What a command prints, the newest ENTRY_MAX bytes, then in brackets how it ended where that was not well."""
+    """Return a command's output, the newest ENTRY_MAX bytes, then in brackets how it failed if it did."""
     environment = {"PATH": os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8",
                    "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent", "SYSTEMD_PAGER": "cat"}  # fmt: skip
     try:
@@ -276,7 +275,7 @@ def tail_of(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, b
 
 
 def ask(unit: str, address: str, path: str) -> str:
-    """What a service says at this path, its status before it; in brackets why it says nothing."""
+    """Return a service's response at this path after its status; in brackets why there is none."""
     url = f"http://{address.replace(EVERYWHERE, '127.0.0.1')}{path}"
     part = unit.removeprefix("edge-")
     told = "metrics-token" if part == "broker" else setting(part, "metrics_token_file", "")
@@ -293,7 +292,7 @@ def ask(unit: str, address: str, path: str) -> str:
 
 
 def option(unit: str, name: str) -> str:
-    """What a unit's command line gives an option; empty where it gives nothing."""
+    """Return an option's value in a unit's command line; empty if it has none."""
     words = read(ROOT / f"etc/systemd/system/{unit}.service").replace("\\\n", " ").split()
     return words[words.index(name) + 1] if name in words[:-1] else ""
 
@@ -342,7 +341,7 @@ def journal(*what: str) -> str:
 
 
 def parts() -> Iterator[tuple[str, str]]:
-    """What our own programs say of themselves."""
+    """Yield the reports of Drupelet's own programs."""
     links = [PROGRAMS.parents[1] / name for name in LINKS]
     programs = sorted(PROGRAMS.glob("edge-*"))
     yield "versions.txt", "".join(
@@ -454,7 +453,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def unpack(packed: bytes) -> bytes:
-    """What a board compressed; ValueError when that is more than a report may be."""
+    """Decompress a board's report; raises ValueError if it is larger than a report may be."""
     with gzip.open(io.BytesIO(packed)) as file:
         content = file.read(8 * REPORT_MAX + 1)
     if len(content) > 8 * REPORT_MAX:

@@ -39,7 +39,7 @@ CONFIGURATION = Path("/etc/drupelet")
 LEDGER_TOPIC = "__edge_ledger"
 LEDGER_GROUP = "edge-verify"
 REQUEST_TIMEOUT_MS = 40_000
-PASSED = ("ok", "loss", "unknown")  # a loss that is written down is told, and fails nothing
+PASSED = ("ok", "loss", "unknown")  # a recorded loss is shown, and fails nothing
 HEARD_S = 6.0  # a watch that has just begun to listen has that long to hear something
 UNKNOWN = "unknown: "  # how /health begins where a watch hears nothing: no failure, and not well either
 SECURED = ("security_protocol", "ssl_", "sasl_")  # how the keys begin that say how a broker is connected to
@@ -61,7 +61,7 @@ class LossFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to verify: `health` has HOST:PORT per service, `results` says where Spark's are, if it reads this board."""
+    """The verification to run: `health` has HOST:PORT per service, `results` the place of Spark's, if it has any."""
 
     device: str
     timeout_s: float
@@ -180,7 +180,7 @@ def answer_within(answers: list[Any], timeout_s: float, refusal: str) -> None:
             raise StepFailed(f"{refusal}: no answer within {timeout_s:g} s")
         time.sleep(0.02)
     reason = answers.pop(0)
-    if reason.is_failure or reason.getName() != "Success":  # "No matching subscribers" is taken by nobody
+    if reason.is_failure or reason.getName() != "Success":  # "No matching subscribers": no client receives it
         raise StepFailed(f"{refusal}: {reason}")
 
 
@@ -201,7 +201,7 @@ class Cluster:
         return cls(bootstrap, {key: value for key, value in given.items() if key.startswith(SECURED)})
 
     def consumer(self, **settings: Any) -> Any:
-        """Make a consumer that commits only what it is told to; raises StepFailed for a key that is not right."""
+        """Return a consumer without automatic commits; raises StepFailed for a wrong key."""
         arguments = self._settings().arguments() if self.keys else {"bootstrap_servers": self.bootstrap}
         return AIOKafkaConsumer(**arguments, **settings, enable_auto_commit=False, auto_offset_reset="earliest")
 
@@ -298,7 +298,7 @@ def follow(consumer: Any, offsets: Mapping[Any, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading that nobody else can have published."""
+    """One reading that no other client can have published."""
 
     device: str
     run: str

@@ -1,1 +1,1 @@
-"""What preflight looks for, a module for each kind of thing; ../action_plugins/preflight.py runs them all."""
+"""Checks of preflight, a module for each kind of finding; ../action_plugins/preflight.py runs them all."""

@@ -1,4 +1,4 @@
-"""Access that nobody has asked for: brokers, metrics and mosquitto that a whole network reaches."""
+"""Finds access that the inventory does not request: brokers, metrics and mosquitto open to a whole network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from preflight_rules.model import LOOPBACK, Finding, Host, endpoint, has_secret,
 
 
 def network(host: Host) -> Iterator[Finding]:
-    """A broker that is to serve a network that nobody called trusted; one that does already keeps doing so."""
+    """Find a broker for a network that the inventory does not call trusted; one that serves it already goes on."""
     settings = host.value("broker_settings")  # of another type, it is a finding of inventory_checks
     of_settings = settings.get("edge.network.trusted") if isinstance(settings, Mapping) else None
     told = [host.value("broker_network_trusted"), of_settings]
@@ -29,7 +29,7 @@ def network(host: Host) -> Iterator[Finding]:
 
 
 def metrics(host: Host) -> Iterator[Finding]:
-    """Metrics of gateway and mirror in a network that nobody called trusted, at a site without a secret for a token."""
+    """Find metrics of gateway and mirror in a network not called trusted, at a site without a secret for a token."""
     if has_secret(host):
         return
     for role in sorted({"gateway", "mirror"} & host.groups):
@@ -93,7 +93,7 @@ def unknown_clients(host: Host) -> Iterator[tuple[Finding, bool]]:
 
 
 def strangers(host: Host) -> Iterator[Finding]:
-    """A new broker that would know nobody, a new mosquitto that would show its passwords."""
+    """Find a new broker without any user, and a new mosquitto that would send passwords in clear text."""
     found = [*unknown_clients(host), *clear_passwords(host)]
     yield from (finding for finding, there in found if not there)
 

@@ -1,6 +1,6 @@
 """Finds derivations of passwords that no site can have, and those that would lock services out.
 
-A log-in keeps the derivation that it was made by. Another one comes with a rotation, which makes a log-in beside it.
+A user keeps the derivation of its password. Another one comes with a rotation, which makes a second user.
 Does not contain: the derivations and the sentences (plugins/plugin_utils/site_passwords.py).
 """
 

@@ -1,4 +1,4 @@
-"""Mistakes that a host's answer shows: system, architecture, bundle, space, ports, services that are not there."""
+"""Finds mistakes that a host's answer shows: system, architecture, bundle, space, ports, missing services."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def services(hosts: Sequence[Host]) -> Iterator[Finding]:
-    """What is to be reached on the own board, and is neither there nor comes there."""
+    """Find services that a host expects on itself, and that are neither there nor installed there."""
     for host in hosts:
         broker = {"broker", "central"} & host.groups
         wanted: list[tuple[str, str, Any, Any]] = []

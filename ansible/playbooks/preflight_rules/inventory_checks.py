@@ -1,4 +1,4 @@
-"""Mistakes of an inventory alone: names of groups and variables, values, boards that would write over each other."""
+"""Finds mistakes in an inventory alone: names of groups and variables, values, boards that overwrite each other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def names(host: Host) -> Iterator[Finding]:
             continue
         ours, _, ending = name.partition("_")
         near = known.nearest(name, NEAR if ending and ours in known.prefixes else NEAR_ANY)
-        if near and ours not in known.prefixes and near in name:  # my_gateway_kafka is somebody's own
+        if near and ours not in known.prefixes and near in name:  # my_gateway_kafka is the user's own
             continue
         if near:
             yield host.finds(name, f"no role takes the variable {name}. Is it {near}?")

@@ -1,7 +1,7 @@
-"""Log-ins that exclude each other: users given twice, users of the site itself, gateways that mosquitto refuses.
+"""Finds users that exclude each other: given twice, users of the site itself, gateways that mosquitto refuses.
 
-The roles refuse some of them too, once the plays before have changed the hosts. Others nobody refuses: the gateway's
-log-in fails, or one of two passwords counts.
+The roles refuse some of them too, once the plays before have changed the hosts. No role refuses the others: the
+gateway's authentication fails, or one of two passwords counts.
 """
 
 from __future__ import annotations

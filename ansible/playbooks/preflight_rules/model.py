@@ -1,4 +1,4 @@
-"""Hosts, their variables and answers, the settings and plugins that roles and playbooks have, and findings."""
+"""Declares hosts, their variables and answers, the settings and plugins of roles and playbooks, and findings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def script(name: str) -> Any:
 
 
 class Finding(NamedTuple):
-    """What would go wrong: `key` is what preflight_accept takes, `host` is empty where it is the inventory's own."""
+    """A finding: `key` is its word in preflight_accept, `host` is empty if it is the inventory's own."""
 
     host: str
     key: str
@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 
 
 class KnownSettings:
-    """What roles and playbooks declare: settings by name, the role of each, and the names they use within."""
+    """The declarations of roles and playbooks: settings by name, the role of each, and the names they use within."""
 
     def __init__(self, collection: Path = COLLECTION) -> None:
         """Read the declarations; about 100 small files."""

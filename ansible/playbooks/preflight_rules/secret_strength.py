@@ -27,7 +27,7 @@ import re
 from itertools import pairwise
 
 BITS_MIN = 64
-PHRASE_MIN = 0.5  # share of words from which on a secret is one that somebody has chosen
+PHRASE_MIN = 0.5  # share of words from which on a secret counts as chosen by a person
 PHRASE_PARTS_MAX = 0.25  # words and numbers for each character; random text has more, as its case changes
 WORD_BITS, LETTER_OF_WORD_BITS = 11, 2.2
 COMMON = frozenset(  # words of phrases, of this product and of lists of passwords

@@ -1,6 +1,6 @@
-"""Settings of a host that are wrong together: secured brokers without their secret, Spark without a shared checkpoint.
+"""Finds settings of a host that are wrong together: secured brokers without their secret, Spark without a checkpoint.
 
-The role's own asserts say the same, one host after the other, once a play has changed the hosts before it.
+The role's own asserts find the same, one host after the other, once a play has changed the hosts before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FindingT_co = TypeVar("_FindingT_co", covariant=True)
 
 
 class Host(Protocol[_FindingT_co]):
-    """What is asked of a host of the action plugin."""
+    """A host of the action plugin, as the checks use it."""
 
     name: str
     groups: set[str]

@@ -7,8 +7,8 @@
 | | | the one of `mirror_target` | write and make topics that begin with its site |
 | spark-BROKER | Spark's jobs at this broker | the broker of `spark_bootstrap` | read readings, write results |
 | verify-HOST | playbooks/verify.yml | where its gateway and its mirror write | read what arrives |
-| admin | whoever is root there | each broker | everything |
-| those of `broker_users` | anybody's | that broker | what they say |
+| admin | root of its host | each broker | everything |
+| those of `broker_users` | any client's | that broker | as they declare |
 
 A password is worked out, not kept, from what it is for and `security_secret` (../plugin_utils/site_passwords.py). So
 the vault holds one secret, every run finds the same passwords, and one that is on a card tells nothing of any other.
@@ -79,7 +79,7 @@ SPARK_TOPICS = {  # setting of the jobs: default and what they do to it
 
 
 class Acl(NamedTuple):
-    """What a user may do to one resource, or, PREFIXED, to all whose names begin so; names are Kafka's."""
+    """A user's permission for one resource, or, PREFIXED, for all with this prefix; names are Kafka's."""
 
     user: str
     kind: str
@@ -102,7 +102,7 @@ class Client(NamedTuple):
 
 
 def acls(user: str, kind: str, names: Iterable[str], operations: Iterable[str]) -> Iterator[Acl]:
-    """Each operation on each resource; a name with * behind it is the beginning of names, * alone all of them."""
+    """Each operation on each resource; a name followed by * is the beginning of names, * alone all of them."""
     operations = list(operations)
     for name in dict.fromkeys(names):
         is_beginning = len(name) > 1 and name.endswith("*")
@@ -206,11 +206,11 @@ class Site:
         self._removed = {name: int(rotation) for name, rotation in map(str.split, removed.splitlines())}
 
     def value(self, host: str, name: str) -> Any:
-        """Return a variable of a host, None where nobody sets it."""
+        """Return a variable of a host, None if it is not set."""
         return self._hosts[host].get(name)
 
     def text(self, host: str, name: str) -> str:
-        """Return a variable as a text, empty where nobody sets it."""
+        """Return a variable as a text, empty if it is not set."""
         value = self.value(host, name)
         return "" if value is None else str(value)
 
@@ -228,7 +228,7 @@ class Site:
             )
 
     def rotation(self, host: str) -> int:
-        """Return how often a host's keys and passwords were made anew, from 1 on."""
+        """Return the generation of a host's keys and passwords, from 1 on."""
         return int(self.value(host, "security_rotation") or 1)
 
     # --- brokers ---
@@ -238,7 +238,7 @@ class Site:
         return "central" if server in self.groups.get("central", ()) else "broker"
 
     def mode(self, server: str) -> str:
-        """Return none, secured or migrate, as its role is told, else secured where the site has its secret."""
+        """Return none, secured or migrate by its role's variable, else secured if the site has its secret."""
         told = self.text(server, f"{self.role(server)}_security")
         return told or ("secured" if self.text(server, "security_secret") else "none")
 
@@ -584,7 +584,7 @@ class Site:
 
 
 class Variables(Mapping[str, Any]):
-    """The variables of one host, each worked out when it is asked for, roles' defaults behind the inventory's."""
+    """The variables of one host, each resolved on first use; the inventory's override the roles' defaults."""
 
     def __init__(self, raw: Mapping[str, Any], hostvars: Any, loader: Any) -> None:
         self._raw = {**_defaults(), **raw, "hostvars": hostvars}
@@ -630,7 +630,7 @@ def removed_hosts(folder: Path) -> str:
 
 
 class ActionModule(ActionBase):
-    """What Ansible loads.
+    """The action plugin.
 
     Without arguments it returns `mode`, `users` (name: password), `acls` and `owners` of this host's broker, the
     `removed` hosts, `removed_users`, which those had at this broker by the inventory, and, where there is a secret,

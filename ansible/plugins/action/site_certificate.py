@@ -1,16 +1,15 @@
-"""The action `site_certificate`: the site's CA on the control node, and what it signs for a board.
+"""The action `site_certificate`: creates the site's CA on the control node, and signs a board's certificate.
 
-| made | how |
+| created | how |
 |---|---|
 | the CA | ECDSA P-256, `ca.pem` and `ca.key` of `folder`, the key encrypted with `passphrase`; or the user's own |
 | a board's certificate | of the request that the board made of its own key, for `names`: the key never comes here |
 
-Both begin in 2020, as boards without a clock do not know the year, and last twenty years from then on. What ends within
-60 days is made anew, the CA with its own key; a certificate that is right is given back as it is. A board's never ends
-after its CA's.
+Both begin in 2020, as boards without a clock do not know the year, and last twenty years from then on. A certificate
+that ends within 60 days is created again, the CA's with its own key; a valid one is returned as it is. A board's never
+ends after its CA's.
 
-Here: that. Nothing is asked of a board and nothing written on one. It needs ansible-core alone, which brings
-cryptography. Source: RFC 5280.
+Asks no board and writes nothing on one. Needs ansible-core alone, which brings cryptography. Source: RFC 5280.
 """
 
 from __future__ import annotations
@@ -207,7 +206,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 class ActionModule(ActionBase):
-    """What Ansible loads.
+    """The action plugin.
 
     `folder`, `ca_certificate` and `ca_key` (paths, empty for the site's own CA); `request` (PEM), `names` and `current`
     (PEM or empty) for a board's certificate. The passphrase is the variable security_ca_passphrase. Answers `ca`, and
@@ -246,7 +245,7 @@ class ActionModule(ActionBase):
         return result
 
     def _read_vaulted(self, file: Path) -> bytes:
-        """What is in a file of the user's, which may be vaulted."""
+        """Return the content of a user's file, which may be vaulted."""
         try:
             return Path(self._loader.get_real_file(str(file))).read_bytes()
         finally:

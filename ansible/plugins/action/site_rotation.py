@@ -52,7 +52,7 @@ class HeldUser(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a broker gets: `kept` are users that stay without being wanted, `acls` the rights of those and of all.
+    """The plan for a broker: `kept` are users that stay without being wanted, `acls` the ACLs of those and of all.
 
     `moved` are those of `kept` whose rights stay as the broker has them. `refused` lists those of `ended` that the word
     ends and that a service may still use.
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What the inventory wants: `users` and `acls` of site_access, its `owners` and `removed` hosts, and the word.
+    """The inventory's users: `users` and `acls` of site_access, its `owners` and `removed` hosts, and the word.
 
     `unseen` has, for each log-in whose service moved, the brokers that it moved to and that no run has seen it use.
     `reports` has the hosts that have used each user in this run. `shared` are log-ins of which no host reports a
@@ -270,7 +270,7 @@ def mqtt_plan(
     *,
     is_now: bool,
 ) -> Plan:
-    """Return what becomes of mosquitto's users; a user without an entry ends, whoever made it."""
+    """Return the plan for mosquitto's users; a user without an entry ends, by any origin."""
     wanted = mqtt_wanted(entries, removed)
     acls = [[user, str(rule)] for user, entry in wanted.items() for rule in entry["acl"]]
     shared = {str(entry["name"]) for entry in entries if entry.get("shared")}

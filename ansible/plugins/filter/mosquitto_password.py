@@ -20,7 +20,7 @@ def mosquitto_password(password: str, salt_text: str) -> str:
 
 
 class FilterModule:
-    """What Ansible loads."""
+    """The filter plugin."""
 
     def filters(self) -> dict[str, Callable[[str, str], str]]:
         """Return the filters by name."""

@@ -36,7 +36,7 @@ SECRET_CHARACTERS_MIN = 16
 # OWASP's least cost of scrypt: N = 2^17, r = 8, p = 1. One key took 0.34 s of an x86-64 core, and 128 MiB.
 # They are part of each password: another number here would lock out every running site.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 17, 8, 1
-SCRYPT_BYTES_MAX = 160 << 20  # 128 * N * r, and what OpenSSL needs beside it
+SCRYPT_BYTES_MAX = 160 << 20  # 128 * N * r, and OpenSSL's own memory
 KEY_BYTES = 32
 NUMBER = re.compile(r"[1-9]\d{0,6}", re.ASCII)
 SLOTS = 1024  # hosts and former secrets of a site; the keys of more are derived by each task again
@@ -175,7 +175,7 @@ class Keys:
         """`slots` is how many keys are shared."""
         self._size = self._TAG + KEY_BYTES
         self._shared = mmap.mmap(-1, slots * self._size)
-        self._mark = secrets.token_bytes(32)  # a tag tells nothing of a secret to whoever has no more than the memory
+        self._mark = secrets.token_bytes(32)  # with the memory alone, a tag tells nothing of a secret
         self._own: dict[bytes, bytes] = {}
 
     def get(self, secret: str, host: str, derive: Callable[[str, str], bytes]) -> bytes:

@@ -53,7 +53,7 @@ except ImportError:  # the same; that broker records no log-ins
 
 
 def kept_credentials(password: str, held: Mapping[str, ScramCredential]) -> Mapping[str, ScramCredential]:
-    """What is kept of a password: what is held, where it was made of this one."""
+    """Return a password's credentials: the held ones if they were made of it, else new ones."""
     if set(held) == set(MECHANISMS) and all(
         is_password(MECHANISMS[name], password.encode(), one) for name, one in held.items()
     ):
@@ -97,7 +97,7 @@ def check_plan(state: SecurityState, order: Mapping[str, Any]) -> None:
 
 
 def difference(before: SecurityState, after: SecurityState) -> list[str]:
-    """What is another than before, a line for each; no password is in any."""
+    """Return a line for each difference; none has a password."""
     names = sorted(set(before.users) | set(after.users))
     return [
         *(f"user {name}" for name in names if before.users.get(name) != after.users.get(name)),

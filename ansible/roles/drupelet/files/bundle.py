@@ -56,7 +56,7 @@ AGAIN = "run playbooks/bundle.yml again and copy the whole folder"
 
 
 class Trouble(Exception):
-    """What keeps a bundle from being used, in one sentence that ends with the remedy."""
+    """A bundle cannot be used; one sentence that ends with the remedy."""
 
 
 class File(NamedTuple):
@@ -67,7 +67,7 @@ class File(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """What a bundle lists: `serial` is 0 without a manifest, `is_signed` whether a key of the site signed it."""
+    """A bundle's list: `serial` is 0 without a manifest, `is_signed` whether a key of the site signed it."""
 
     files: dict[str, File]
     serial: int = 0
@@ -298,7 +298,7 @@ def sign(folder: Path, made: Path, key: Path | None) -> str:
 
 
 def public_key(key: Path) -> str:
-    """Return the public key beside a private one; `key` may be the public one, whose other half an agent holds."""
+    """Return the public key of a private one; `key` may be the public one, whose other half an agent holds."""
     path = key if key.suffix == ".pub" else Path(f"{key}.pub")
     if not path.exists():
         raise Trouble(f"{path} is missing: `ssh-keygen -y -f {key} > {path}` writes it")
@@ -335,7 +335,7 @@ def write(path: Path, text: str) -> None:
 
 
 def unpack(path: Path, told: str, *, older: bool, old: Path | None = None) -> None:
-    """Verify a copied part by its ticket, then unpack it beside itself; the copy is removed, whatever happens.
+    """Verify a copied part by its ticket, then unpack it next to itself; the copy is always removed.
 
     `old` is a folder that the part replaces; both do not fit on a small card. Trouble: nothing was written or removed.
     """

@@ -5,7 +5,7 @@ A change of a service's files has these steps, and the file ROOT/former/SERVICE.
 | step | the file | a run that ends here leaves |
 |---|---|---|
 | keep | has the former files | no new files |
-| the role writes new files | the same | new files that nobody has tried: `compare` of the next run finds them |
+| the role writes new files | the same | new files, not tried yet: `compare` of the next run finds them |
 | restart, wait for /health | the same | the same |
 | forget | is gone | the new files, in use |
 | restore, instead of forget | is gone | the former files, in use; the play has failed |
@@ -52,7 +52,7 @@ UNREMARKABLE = re.compile(r"\d{4}-\d\d-\d\dT\S+ (debug|info) |edge-\w+ ready on 
 
 
 class Answer(NamedTuple):
-    """What a service says of its health: an HTTP status, 0 where it does not answer, and its sentence."""
+    """A service's health: an HTTP status, 0 if it does not answer, and its sentence."""
 
     status: int
     said: str

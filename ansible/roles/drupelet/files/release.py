@@ -1,6 +1,6 @@
 """Installs a release of Drupelet on a board so that a power cut at any step is mended by the next run.
 
-A release is a virtual environment ROOT/RELEASE. It is built as ROOT/RELEASE.part, where nobody looks for programs:
+A release is a virtual environment ROOT/RELEASE. It is built as ROOT/RELEASE.part, where no program is looked for:
 
 | step | what a power cut after it leaves | the next run |
 |---|---|---|
@@ -100,7 +100,7 @@ PROGRAMS = {  # extra: its program, and what that one imports before it serves
 
 
 class Trouble(Exception):
-    """What keeps a release from being installed, in one sentence."""
+    """A release cannot be installed; one sentence."""
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def check(root: Path, release: str, extras: Iterable[str]) -> dict[str, Any]:
 
 
 def read_mark(release: Path) -> dict[str, Any]:
-    """What the release's mark says; Trouble where there is none, or a damaged one."""
+    """Return the release's marker; raises Trouble if there is none, or a corrupt one."""
     try:
         mark = json.loads((release / MARK).read_bytes())
         installed: dict[str, Any] = mark["installed"]
@@ -182,7 +182,7 @@ def compare_sizes(release: Path, installed: dict[str, Any]) -> str:
 
 
 def read_memo(memo: Path) -> str:
-    """What the last comparison of bytes since the boot has seen; empty when there was none, or it cannot be read."""
+    """Return the result of the last comparison of bytes since the boot; empty without one, or if it is unreadable."""
     try:
         return memo.read_text()
     except (OSError, ValueError):
@@ -243,7 +243,7 @@ def answers(asked: dict[str, list[str]]) -> dict[str, str]:
 
 
 def answer_of(process: subprocess.Popen[str]) -> str:
-    """What a program printed, or its exit status and the last line of its complaint; it has ANSWER_S."""
+    """Return a program's output, or its exit status and its last line of standard error; it has ANSWER_S."""
     try:
         printed, complaint = process.communicate(timeout=ANSWER_S)
     except subprocess.TimeoutExpired:
@@ -254,7 +254,7 @@ def answer_of(process: subprocess.Popen[str]) -> str:
 
 
 def leftovers(root: Path) -> list[str]:
-    """Names in `root` that nobody finished and nobody uses: releases under construction, or without a mark."""
+    """Return names in `root` that are unfinished and unused: releases under construction, or without a marker."""
     used = names_in_use(root)
     entries = list(root.iterdir()) if root.is_dir() else []
     building = {entry.name for entry in entries if entry.name.endswith(PART) and RELEASE.match(entry.name)}
@@ -363,7 +363,7 @@ def build(part: Path, wheel: str, extras: Sequence[str], *, index: bool) -> None
     """Make the virtual environment and install the wheel into it, and what it needs as it is pinned."""
     run([sys.executable, "-m", "venv", str(part)])
     sources = [] if index else ["--no-index", "--find-links", str(part / WHEELS)]
-    # What pip fetches and makes lies here too, and not in /tmp, which may be small; no cache stays on the card.
+    # pip's downloads and builds are here too, and not in /tmp, which may be small; no cache stays on the card.
     fetched = part / FETCHED
     fetched.mkdir()
     pins = read_pins(part / wheel, extras)

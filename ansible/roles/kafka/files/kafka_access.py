@@ -4,7 +4,7 @@
 Run as root by the role `kafka`. Standard input is a JSON object, so that no password is in a command line: `users`
 (name: password), `acls` (rows of user, type of resource, pattern, name, operation), `kept` (users of ours that stay
 without a password here: old log-ins), `moved` (those of `kept` whose rights stay, too), `ended` (users that go,
-whoever made them) and `planned` (the users that the plan was made for). Standard output has `changed`, what is
+ours or not) and `planned` (the users that the plan was made for). Standard output has `changed`, what is
 another than before. Users and ACLs that are not ours stay as they are; which are, and a hash of the password of each,
 is remembered in /etc/kafka/access.json. With `show` it changes nothing: standard output has `held`, the users, and
 `known`, those of ours. Kafka records no log-ins, so their times are unknown. It asks with the standard library alone:
@@ -62,7 +62,7 @@ class Answer:
     """An answer, read from its beginning to its end."""
 
     def __init__(self, data: bytes) -> None:
-        """Take what stands behind the correlation id."""
+        """Take the bytes after the correlation id."""
         self._data, self._at = data, 0
 
     def number(self, form: str) -> int:
@@ -208,7 +208,7 @@ def acl_text(acl: tuple[int, str, int, str, str, int, int]) -> str:
 
 
 def hash_password(name: str, password: str) -> str:
-    """What is remembered of a password."""
+    """Return the stored hash of a password."""
     return hashlib.pbkdf2_hmac("sha512", password.encode(), f"drupelet {name}".encode(), ITERATIONS).hex()
 
 

@@ -17,7 +17,7 @@ TIMEOUT_S = 5
 
 
 def ask(connection: socket.socket, message: bytes) -> bytes:
-    """Send a request; its answer behind the correlation id."""
+    """Send a request; return its response after the correlation id."""
     connection.sendall(struct.pack(">i", len(message)) + message)
     file = connection.makefile("rb")
     (size,) = struct.unpack(">i", file.read(4))
