@@ -23,7 +23,7 @@ CARD = (
         "flash_to: ",
         "there is no card reader: the page's other suggestion, a file, is taken",
     ),
-    Substitution("What goes on them, in", "mkdir ~/cards", "that suggestion's command", prose=True),
+    Substitution("The settings of the cards are in", "mkdir ~/cards", "that suggestion's command", prose=True),
     Substitution("--to /dev/sdb --host pi-1", f"--to {CARD_FILE}.single --host pi-1", "the same"),
     Substitution(f"edge-board flash {IMAGE}", f"edge-board flash ~/{IMAGE}", "the image lies in the home folder"),
     Substitution("/dev/sdb1", f"{CARD_FILE}@@{BOOT_START}", "a partition of a file is named by where it begins"),
@@ -32,7 +32,7 @@ CARD = (
 )
 LAB = (
     Substitution(
-        "`dc-1` the one whom you have there",
+        "on `dc-1` it is a user that exists there",
         "ssh-keyscan -T 60 10.77.0.21 >>~/.ssh/known_hosts",
         "the one login that the page asks for",
         prose=True,
@@ -55,7 +55,7 @@ LAB = (
         "a host of the lab has no watchdog, and systemd-nspawn lets it ask no clock: a finding is a status of its own",
     ),
     Substitution(
-        "A newer checkout to the boards",
+        "This installs a newer checkout on the boards",
         'sed -i \'s/^version = "\\(.*\\)"/version = "\\1.post1"/\' ../pyproject.toml',
         "the checkout becomes newer: another version of the same code",
         prose=True,
