@@ -49,7 +49,7 @@ metrics, strangers, strangers_as_before = (
     access_checks.strangers,
     access_checks.strangers_as_before,
 )
-crowded, ports, system, room = host_checks.crowded_hosts, host_checks.ports, host_checks.system, host_checks.room
+crowded_hosts, ports, system, room = host_checks.crowded_hosts, host_checks.ports, host_checks.system, host_checks.room
 HOST_CHECKS = (system, room, ports, access_checks.network, metrics, strangers)
 REMEDIES = {  # by ssh's own words
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "If it was set up again: `ssh-keygen -R` with its address.",
@@ -135,7 +135,7 @@ class ActionModule(ActionBase):
             answer = of_host.get(self._task.args["answers"], {"skipped": True})
             hosts.append(Host(known, name, of_host["group_names"], of_host, answer.get("stdout")))
             found += check_answer(hosts[-1], answer)
-            notes += [*check_reached(hosts[-1], answer), *crowded(hosts[-1]), *strangers_as_before(hosts[-1])]
+            notes += [*check_reached(hosts[-1], answer), *crowded_hosts(hosts[-1]), *strangers_as_before(hosts[-1])]
         if self._task.args.get("names_alone"):
             found += inventory_checks.misspelt(variables["groups"], hosts)
         else:
