@@ -267,7 +267,7 @@ def test_a_file_of_an_older_version_has_no_marks_and_a_user_keeps_his():
     before = store.state
     marks = store.change(with_user("c")).marks
     assert set(marks) == {"c"}
-    assert not before.gone(store.state)
+    assert not before.removed_users(store.state)
     assert store.change(with_user("a")).marks == marks
     assert store.change(lambda state: state.with_user("c", {})).marks == {}
     assert store.change(with_user("c")).marks["c"] != marks["c"]
