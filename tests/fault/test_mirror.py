@@ -220,7 +220,7 @@ def test_answers_that_are_lost_double_nothing(is_young, tmp_path):
             produce(source.bootstrap, "readings", 100 * number, 100 * number + 100, is_young=is_young)
             wait_until(lambda end=100 * number + 100: acked(mirror) == end, 40, "acknowledged")
             assert thief.stolen == int(number > 0)
-        assert (len(mirror.events("life topic=readings")) == 1) == is_young
+        assert (len(mirror.events("session_started topic=readings")) == 1) == is_young
         wait_until(lambda: mirror.get("/health")[0] == 200, 20, "well")
         assert numbers(read_all(target.bootstrap, "lab.readings")) == list(range(100 * LOSSES))
         assert_proven(source, target)
