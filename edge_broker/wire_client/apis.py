@@ -18,9 +18,8 @@ from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResp
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 API_VERSIONS = requested_api(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-METADATA = requested_api(
-    api.METADATA, MetadataRequest, MetadataResponse, 4, 12
-)  # from 4 on nothing is created by asking
+# From 4 on no topic is created by the request.
+METADATA = requested_api(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)
 LIST_OFFSETS = requested_api(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
 FETCH = requested_api(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids instead of names
 DESCRIBE_CONFIGS = requested_api(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)

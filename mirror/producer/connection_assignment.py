@@ -77,9 +77,8 @@ class ConnectionAssignment:
         if waits_long:  # as all do after an outage
             stream.backlog_until = asyncio.get_running_loop().time() + BACKLOG_S
             if self._link.is_lossy:
-                self.connections = (
-                    self._connections_max
-                )  # at once: later, a stream with batches in flight would have to wait for them
+                # At once: later, a stream with batches in flight would have to wait for them.
+                self.connections = self._connections_max
         stream.assigned = self._range_for(stream)
         left, stream.leaves = stream.connection if stream.leaves else None, False
         stream.connection = self.emptiest(node, *stream.assigned, but=left)

@@ -384,9 +384,8 @@ class Sender:
         assert stream.state is not None
         oldest_ms = wall_ms() - REMEMBERED_S * 1000
         begun_at, safe = stream.state.session.records, stream.state.map.end.records
-        is_known = safe > begun_at or (
-            begun_at > 0 and not self.sessions.is_unfenced
-        )  # the end of a new log is unknown
+        # The end of a new log is unknown.
+        is_known = safe > begun_at or (begun_at > 0 and not self.sessions.is_unfenced)
         return is_known and min(stream.remembered_ms, BatchHeader(batch.packed.batch).max_timestamp) >= oldest_ms
 
     def _response_received(

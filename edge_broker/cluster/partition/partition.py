@@ -572,8 +572,8 @@ class Partition:
         return True
 
     def _may_hand_over(self, to: int) -> bool:
-        state, me = self.state, self._member.identity.broker
-        may = self.role is Role.LEADING and state is not None and to != me
+        state = self.state
+        may = self.role is Role.LEADING and to != self._member.identity.broker
         return may and state is not None and election.may_take_over(state, to, self._member)
 
     def hand_over_on_request(self, to: int) -> bool:

@@ -66,12 +66,10 @@ class PartitionLog:
         self.roller = LogRoller(self.writer)
         self.may_come_online = True  # False: it never was open, so nothing is known that one could go back to
         self.missing = False  # it never was open, as its directory or all segments are gone
-        self.marked = (
-            False  # on the disk it says that answers may have come before their sync (recovery/dirty_markers.py)
-        )
-        self.cut_epoch = (
-            -1
-        )  # in a cluster: the newest registration before the last power loss (metadata/broker_registrations.py)
+        # On the disk it says that answers may have come before their sync (recovery/dirty_markers.py).
+        self.marked = False
+        # In a cluster: the newest registration before the last power loss (metadata/broker_registrations.py).
+        self.cut_epoch = -1
         self.topic_id = ""  # as `id_text` writes it, and the ledger: the store's too
         self.ledger: Ledger = NoLedger()
         self.spare: Spare | None = None  # the store's

@@ -47,9 +47,8 @@ class Loss(NamedTuple):
     bytes: int | None
     first_timestamp: int | None = None
     last_timestamp: int | None = None
-    occasion: str = (
-        ""  # what makes two losses of the same offsets differ, such as the leader epoch that began after a cut
-    )
+    # Tells two losses of the same offsets apart, such as the leader epoch that began after a cut.
+    occasion: str = ""
     leader_epoch: int | None = None  # of the lost batches, where other epochs may use their offsets
 
     @property

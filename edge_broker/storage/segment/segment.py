@@ -105,19 +105,16 @@ class Segment:
         self.size = size
         self.begin_bytes = 0  # of the segments before it that were written since the start
         self.index_interval_bytes = index_interval_bytes
-        self.tail: TailIndex | None = (
-            None  # covers the bytes from `indexed_from` on; the index files cover those before
-        )
+        # Covers the bytes from `indexed_from` on; the index files cover those before.
+        self.tail: TailIndex | None = None
         self.indexed_from = size
-        self.indexed_offset = (
-            base_offset + OFFSETS_MAX
-        )  # entries of the index files from here on are not to be believed
+        # Entries of the index files from here on are not to be believed.
+        self.indexed_offset = base_offset + OFFSETS_MAX
         self.max_timestamp = -1
         self.max_timestamp_offset = -1  # -1: not known yet
         self.born_age_ms = AGE_UNKNOWN
-        self.pinned: File | None = (
-            None  # held while bytes are unsynced: only this descriptor is certain to learn of their loss
-        )
+        # Held while bytes are unsynced: only this descriptor is certain to learn of their loss.
+        self.pinned: File | None = None
         self.retired = False  # removed or replaced: its file is closed when the last read in progress ends
         self.sync_failed = False
         self.tally = Tally()
